@@ -39,15 +39,17 @@ ggml_build() {
     rm -rf "$work"
 }
 
-# ggml_install NAME BUILT [FOLDER]: copies the module into FOLDER, by default to where the workers of each built profile find it.
+# ggml_install NAME BUILT [FOLDER]: copies the module into FOLDER, by default to where the workers of each built profile find it. The version of its
+# sources lies beside it: workers use no module of other sources, whose structures could differ.
 ggml_install() {
-    local module=$2/libggml-$1.so backends
-    if [ $# -gt 2 ]; then
-        install -D -m 0644 "$module" "$3/libggml-$1.so"
-        return
+    local module=$2/libggml-$1.so version backends folder folders=()
+    version=$(sed -n '/^name = "llama-cpp-sys-2"$/{n;s/^version = "\(.*\)"$/\1/p}' Cargo.lock)
+    [ -n "$version" ] || die "Cargo.lock contains no llama-cpp-sys-2"
+    if [ $# -gt 2 ]; then folders=("$3"); else
+        for backends in "$CARGO_TARGET_DIR"/*/backends; do [ ! -d "$backends" ] || folders+=("$backends/$1"); done
     fi
-    for backends in "$CARGO_TARGET_DIR"/*/backends; do
-        [ ! -d "$backends" ] || cmp -s "$module" "$backends/$1/libggml-$1.so" ||
-            install -D -m 0644 "$module" "$backends/$1/libggml-$1.so"
+    for folder in "${folders[@]}"; do
+        cmp -s "$module" "$folder/libggml-$1.so" || install -D -m 0644 "$module" "$folder/libggml-$1.so"
+        echo "$version" >"$folder/version"
     done
 }

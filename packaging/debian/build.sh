@@ -52,7 +52,8 @@ CONTROL
 if [ "${1:-}" = cuda ]; then
     scripts/cuda.sh module "$stage/island-agent-cuda/usr/lib/island/backends/cuda"
     # Its libraries are in a part of Debian that not every system has, or NVIDIA's own: without them the agent uses Vulkan and reports it.
-    control island-agent-cuda "island-agent (= $version)" "CUDA for an Island's language models
+    # Workers use no module of another release, so an update of the agent alone, by island-update, leaves it on Vulkan until both are the same again.
+    control island-agent-cuda "island-agent (>= $version)" "CUDA for an Island's language models
  With this module llama.cpp runs on NVIDIA GPUs from Turing on through CUDA
  instead of Vulkan. Needs a driver of version 525 or later and the libraries
  of CUDA 12." "libcublas12, libcudart12"

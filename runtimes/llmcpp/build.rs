@@ -5,9 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Contains the version of the crate with llama.cpp's sources.
+const LOCK: &str = "../../Cargo.lock";
+
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=DEP_LLAMA_ROOT");
+    println!("cargo::rerun-if-changed={LOCK}");
+    println!("cargo::rustc-env=ISLAND_GGML_VERSION={}", sources(&fs::read_to_string(LOCK)?));
     let Some(root) = env::var_os("DEP_LLAMA_ROOT").map(PathBuf::from) else { return Ok(()) };
     let target = target_dir();
     let libraries = root.join("lib");
@@ -32,6 +37,13 @@ fn main() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The version of the crate with llama.cpp's sources, of which modules must be built, too.
+fn sources(lock: &str) -> &str {
+    let package = lock.split("[[package]]").find(|package| package.contains("name = \"llama-cpp-sys-2\""));
+    let version = package.and_then(|package| package.split("version = \"").nth(1)?.split('"').next());
+    version.expect("the lock file contains llama-cpp-sys-2")
 }
 
 /// `<target>/<profile>`, the folder of the binaries.

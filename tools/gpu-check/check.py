@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 
@@ -25,9 +26,15 @@ SHAPES = {"0.5B": "qwen2.5-0.5b", "1B": "llama-3.2-1b", "8B": "llama-3.1-8b"}
 SMALL = {"xs": "xs"}
 FIXTURES = {
     "onnx": ["tiny-onnx-feature-extraction", "tiny-onnx-image-classification", "tiny-onnx-depth-estimation",
-             "tiny-onnx-automatic-speech-recognition"],
+             "tiny-onnx-automatic-speech-recognition", "tiny-onnx-half"],
     "diffusers": ["tiny-paint"],
 }
+# Weights in half precision are no part of the fixtures' Cargos.
+HALF = ("tiny-onnx-half", "tiny-onnx-text-classification", "distilbert-sst2", "distilbert-fp16")
+# Ratios of a GPU's figures that are goals: decoding against the bare loop, seconds until memory is back, a step of a picture against torch's.
+GOALS = {"decoding": 0.97, "memory": 1.0, "step": 1.6}
+# Seconds after which no further part begins.
+BUDGET = 600
 
 
 class Plan:
@@ -44,25 +51,37 @@ class Plan:
 
 
 class Report:
-    """Sections of a Markdown document; remembers whether a part failed."""
+    """Sections of a Markdown document; remembers whether a part failed, and what was measured of each goal."""
 
-    def __init__(self):
+    def __init__(self, budget):
         self.lines = ["# GPU check", ""]
         self.failed = []
+        self.times = []
+        self.goals = []
+        self.ends = time.monotonic() + budget
+
+    def goal(self, what, value, limit, at_least):
+        """Notes a figure for which there is a goal."""
+        met = value >= limit if at_least else value <= limit
+        self.goals.append([what, f"{value:.2f}", f"{'at least' if at_least else 'at most'} {limit}", "met" if met else "MISSED"])
 
     def section(self, title, columns, rows):
         self.lines += [f"## {title}", "", "| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
         self.lines += ["| " + " | ".join(str(cell).replace("|", "/") for cell in row) + " |" for row in rows] + [""]
 
     def part(self, title, columns, measure):
-        began = time.monotonic()
+        began, rows = time.monotonic(), []
         try:
-            rows = list(measure())
+            if began > self.ends:
+                raise TimeoutError("not run, because the time for all parts was used up; --budget allows more")
+            # What was measured before a failure is kept.
+            rows.extend(measure())
         except Exception as error:  # noqa: BLE001 a part that fails is a row of the report
             self.failed.append(title)
-            rows = [[f"failed: {type(error).__name__}: {error}"] + [""] * (len(columns) - 1)]
+            rows.append([f"failed: {type(error).__name__}: {error}"] + [""] * (len(columns) - 1))
         self.section(title, columns, rows)
-        print(f"{title}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        self.times.append([title, f"{time.monotonic() - began:.0f} s"])
+        print(f"{title}: {self.times[-1][1]}", file=sys.stderr, flush=True)
 
 
 def environment(**more):
@@ -167,10 +186,15 @@ class Network:
 
     def chat(self, model, tokens, words):
         """Seconds to the first token, and tokens per second after it."""
+        first, last, count, began = self.timed_chat(model, tokens, words)
+        return first - began, (count - 1) / (last - first) if count > 1 else 0.0
+
+    def timed_chat(self, model, tokens, words):
+        """When the first and the last token came, their number, and when the chat began."""
         body = {"model": model, "stream": True, "max_tokens": tokens, "temperature": 0,
                 "stream_options": {"include_usage": True},
                 "messages": [{"role": "user", "content": " ".join(f"word{n}" for n in range(words))}]}
-        began, first, count = time.monotonic(), None, 0
+        began, first, last, count = time.monotonic(), None, None, 0
         with self.request("/chat/completions", body) as response:
             for line in response:
                 if not line.startswith(b"data: {"):
@@ -179,10 +203,10 @@ class Network:
                 if "error" in chunk:
                     raise RuntimeError(chunk["error"])
                 if any(choice["delta"].get("content") for choice in chunk.get("choices", [])):
-                    first = first or time.monotonic()
+                    last = time.monotonic()
+                    first = first or last
                 count = (chunk.get("usage") or {}).get("completion_tokens", count)
-        took = time.monotonic() - first
-        return first - began, (count - 1) / took if count > 1 else 0.0
+        return first, last, count, began
 
     def agent(self, *command):
         state = os.path.join(self.folder, "island-1")
@@ -205,11 +229,11 @@ class Network:
         return found
 
 
-def catalogue(folder, models):
+def catalogue(folder, models, context=4096, memory=None):
     """Cargo files of models, with the memory that their weights need."""
     os.makedirs(folder, exist_ok=True)
     for name, path in models.items():
-        mb = os.path.getsize(path) // 1_000_000 + 700
+        mb = memory or os.path.getsize(path) // 1_000_000 + 700
         with open(os.path.join(folder, f"check-{name.lower().replace('.', '-')}.toml"), "w") as file:
             file.write(f"""slug = "check-{name.lower().replace('.', '-')}"
 name = "Model of {name}"
@@ -223,7 +247,7 @@ model_url = "file://{path}"
 
 [limits]
 max_tokens = 4096
-context_tokens = 4096
+context_tokens = {context}
 
 [input_schema]
 type = "object"
@@ -275,6 +299,8 @@ def build_cuda(folder):
     target = os.path.join(BIN, "backends", "cuda")
     os.makedirs(target, exist_ok=True)
     shutil.copy(os.path.join(build, "bin", "libggml-cuda.so"), target)
+    # Of the same sources as the module for Vulkan.
+    shutil.copy(os.path.join(BIN, "backends", "vulkan", "version"), target)
 
 
 def probe(engine):
@@ -324,9 +350,18 @@ def sandbox(models):
             yield [call, detail, count]
 
 
-def bare_loop(model, streams, tokens):
-    """Tokens per second of llama.cpp's decode calls alone."""
-    return float(output(os.path.join(BIN, "bare_loop"), model, str(os.cpu_count()), str(streams), str(tokens), "gpu"))
+def bare_loop(model, streams, tokens, prompt=None):
+    """Tokens per second of llama.cpp's decode calls alone, and of reading a prompt of this length."""
+    words = output(os.path.join(BIN, "bare_loop"), model, str(os.cpu_count()), str(streams), str(tokens), "gpu", *([str(prompt)] if prompt else []))
+    return [float(word) for word in words.split()]
+
+
+def worker_speed(model, streams, tokens, words):
+    """Tokens per second of a worker alone after the prompts, and milliseconds to the first token."""
+    mb = os.path.getsize(model) // 1_000_000 + 2000
+    program = os.path.join(BIN, "island-worker-llmcpp")
+    text = output(os.path.join(BIN, "worker_speed"), program, model, str(os.cpu_count()), str(streams), str(tokens), str(words), str(mb))
+    return [float(word) for word in text.split()]
 
 
 def llama_bench(model, module, tokens, prompt):
@@ -352,60 +387,80 @@ def llama_bench(model, module, tokens, prompt):
     return rates.get(True, ""), rates.get(False, "")
 
 
-def decoding(plan, models, module):
-    """Tokens per second of the whole network, of the bare loop and of llama-bench, side by side."""
+def decoding(plan, report, models, module):
+    """Tokens per second of the whole network, of a worker alone, of the bare loop and of llama-bench, side by side."""
     tokens = plan.tokens
     with tempfile.TemporaryDirectory() as folder:
         with Network(catalogue(folder, models)) as network:
             for name, path in models.items():
                 network.chat(slug(name), 8, plan.words)
                 job = network.job(slug(name), {"messages": [{"role": "user", "content": "one"}], "max_tokens": 4})
-                bench, prompt = llama_bench(path, module, tokens, 0 if plan.small else 512)
+                length = None if plan.small else 512
+                bench, prompt = llama_bench(path, module, tokens, length or 0)
                 for streams in plan.streams:
-                    ours, bare = [], []
+                    ours, alone, bare = [], [], []
                     for _ in range(plan.rounds):
-                        began = time.monotonic()
                         with concurrent.futures.ThreadPoolExecutor(streams) as pool:
-                            rates = list(pool.map(lambda _: network.chat(slug(name), tokens, plan.words), range(streams)))
-                        total = streams * tokens / (time.monotonic() - began)
-                        ours.append(rates[0][1] if streams == 1 else total)
-                        bare.append(bare_loop(path, streams, tokens))
-                    one, other = statistics.median(ours), statistics.median(bare)
-                    yield [module, name, streams, job["usage"]["device"], f"{one:.1f}", f"{other:.1f}", f"{one / other:.2f}",
-                           bench if streams == 1 else "one stream only"]
+                            times = list(pool.map(lambda _: network.timed_chat(slug(name), tokens, plan.words), range(streams)))
+                        # Prompts are left out on every side.
+                        firsts, lasts, counts, _ = zip(*times)
+                        ours.append((sum(counts) - streams) / (max(lasts) - max(firsts)))
+                        bare.append(bare_loop(path, streams, tokens)[0])
+                    alone.append(worker_speed(path, streams, tokens, plan.words)[0])
+                    one, worker, other = statistics.median(ours), statistics.median(alone), statistics.median(bare)
+                    report.goal(f"decoding, {module}, {name}, {streams} streams, network against bare loop", one / other, GOALS["decoding"], True)
+                    yield [module, name, streams, job["usage"]["device"], f"{one:.1f}", f"{worker:.1f}", f"{other:.1f}", f"{one / other:.2f}",
+                           f"{worker / other:.2f}", bench if streams == 1 else "one stream only"]
                 if plan.small:
-                    yield [module, name, "long prompt", "", "not measured with --small", "", "", ""]
+                    yield [module, name, "long prompt", "", "not measured with --small", "", "", "", "", ""]
                     continue
                 first = statistics.median(network.chat(slug(name), 2, words=150)[0] for _ in range(plan.rounds))
-                yield [module, name, "prompt", "", f"150 words: first token after {first * 1000:.0f} ms", "", "", f"512 tokens: {prompt}"]
+                alone = worker_speed(path, 1, 8, 150)[1]
+                read = bare_loop(path, 1, 8, length)[1]
+                yield [module, name, "prompt", "", f"150 words: first token after {first * 1000:.0f} ms", f"the same: {alone:.0f} ms",
+                       f"{length} tokens: {read:.0f}", "", "", f"{length} tokens: {prompt}"]
 
 
-def memory(plan, models):
+def memory(plan, report, models):
     """How long GPU memory is held after its worker must end. The network is idle otherwise."""
     name = list(models)[-1]
     with tempfile.TemporaryDirectory() as folder:
-        with Network(catalogue(folder, models)) as network:
+        # Another model with the same file: it needs so much that the first one must be evicted.
+        other = f"{name}-large"
+        total = next((device["memory_mb"] for device in probe("llmcpp")["devices"] if device["api"] != "cpu"), 0)
+        catalogue(folder, {other: models[name]}, context=2048, memory=max(total - 2048, 1))
+        with Network(catalogue(folder, {name: models[name]})) as network:
 
             def loaded():
                 idle = used_mb()
                 network.chat(slug(name), 4, plan.words)
                 return idle, used_mb()
 
-            for event in ("pause", "kill -9"):
+            for event in ("pause", "kill -9", "eviction"):
+                if event == "eviction" and plan.small:
+                    yield [event, "not measured with --small: a model of this size is never in the way", "", ""]
+                    continue
                 idle, busy = loaded()
+                workers = network.workers()
                 # Small models drown in what else happens on the machine.
                 enough = idle + max((busy - idle) // 10, 32)
                 began = time.monotonic()
                 if event == "pause":
                     network.agent("pause")
-                else:
-                    for worker in network.workers():
+                elif event == "kill -9":
+                    for worker in workers:
                         os.kill(worker, signal.SIGKILL)
-                wait_until("its worker ends", lambda: not network.workers())
+                else:
+                    threading.Thread(target=network.chat, args=(slug(other), 2, plan.words), daemon=True).start()
+                wait_until("its worker ends", lambda: not set(workers) & set(network.workers()))
                 gone = time.monotonic() - began
+                # The next model begins to load at once, so that memory may be low for a short time only.
                 wait_until("the memory is back", lambda: used_mb() <= enough, 30)
-                yield [event, f"{busy - idle} MB", f"{gone:.2f} s", f"{time.monotonic() - began:.2f} s"]
-                network.agent("resume")
+                took = time.monotonic() - began
+                report.goal(f"memory back after {event}, seconds", took, GOALS["memory"], False)
+                yield [event, f"{busy - idle} MB", f"{gone:.2f} s", f"{took:.2f} s"]
+                if event == "pause":
+                    network.agent("resume")
 
 
 def yields(models):
@@ -441,8 +496,11 @@ def fixture_catalogue(kind, folder):
     source = os.path.join(HERE, "cargos")
     shutil.copytree(os.path.join(source, kind, "tasks"), os.path.join(folder, kind, "tasks"))
     for name in FIXTURES[kind]:
-        with open(os.path.join(source, "fixtures", f"{name}.toml")) as file:
+        half, like, model, replacement = HALF
+        with open(os.path.join(source, "fixtures", f"{like if name == half else name}.toml")) as file:
             text = file.read()
+        if name == half:
+            text = text.replace(like, half).replace(model, replacement).replace("model.onnx", "model_fp16.onnx")
         text = text.replace("required_vram_mb = 0", "required_vram_mb = 512").replace("file://..", f"file://{HERE}")
         with open(os.path.join(folder, f"{name}.toml"), "w") as file:
             file.write(text)
@@ -488,7 +546,7 @@ def fixtures(kind):
         yield [name, job["usage"].get("device"), other["usage"].get("device"), f"{took:.2f} s, {slower:.2f} s", largest]
 
 
-def picture_step(plan, folder):
+def picture_step(plan, report, folder):
     """A step of Stable Diffusion 1.5 with random weights, ours in half precision on the GPU against torch's there."""
     try:
         import torch
@@ -504,6 +562,8 @@ def picture_step(plan, folder):
     version, *_, peer = (json.loads(line) for line in ran.stdout.splitlines())
     # The prompts, the steps, of which the first compiles shaders, and the picture.
     step = statistics.median(ours["times_ms"][2:-1])
+    if device == "cuda":
+        report.goal("a step of Stable Diffusion 1.5 against torch in half precision", step / peer["step_ms"], GOALS["step"], False)
     yield [f"{side} x {side}", ours["device"], f"{step:.1f} ms", f"{version['version']} on {device} in {kind}", f"{peer['step_ms']:.1f} ms",
            f"{step / peer['step_ms']:.2f}"]
 
@@ -512,28 +572,34 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--report", default="gpu-check.md", help="the file to write")
     parser.add_argument("--small", action="store_true", help="small models and one round only, for a GPU that the processor emulates")
+    parser.add_argument("--budget", type=float, default=BUDGET, help="seconds after which no further part begins; 0: no limit (default: %(default)s)")
     arguments = parser.parse_args()
-    plan, report = Plan(arguments.small), Report()
+    # An emulated GPU compiles shaders for minutes.
+    plan, report = Plan(arguments.small), Report(arguments.budget if arguments.budget and not arguments.small else float("inf"))
     with tempfile.TemporaryDirectory() as folder:
         report.part("Devices of each engine", ["engine", "device or fact", "details"], devices)
         models = make_models(plan, folder)
         report.part("System calls refused in a worker with a GPU", ["call", "path", "times"], lambda: sandbox(models))
-        columns = ["module", "shape", "streams", "device", "network, tokens/s", "bare loop, tokens/s", "ratio", "llama-bench, tokens/s"]
-        report.part("Decoding with Vulkan", columns, lambda: decoding(plan, models, "vulkan"))
+        columns = ["module", "shape", "streams", "device", "network, tokens/s", "worker alone", "bare loop", "network / bare", "worker / bare", "llama-bench"]
+        report.part("Decoding with Vulkan", columns, lambda: decoding(plan, report, models, "vulkan"))
         columns_of_memory = ["after", "memory", "worker ended", "memory back"]
-        report.part("GPU memory is returned", columns_of_memory, lambda: memory(plan, models))
+        report.part("GPU memory is returned", columns_of_memory, lambda: memory(plan, report, models))
 
         def with_cuda():
             build_cuda(folder)
-            yield from decoding(plan, models, "cuda")
+            yield from decoding(plan, report, models, "cuda")
 
         report.part("Decoding with CUDA", columns, with_cuda)
+        if os.path.exists(os.path.join(BIN, "backends", "cuda")):
+            report.part("Devices with the CUDA module", ["engine", "device or fact", "details"], devices)
         report.part("Yielding to another program", ["event", "time"], lambda: yields(models))
         columns = ["Cargo", "device", "compared with", "time on each", "largest difference"]
         report.part("ONNX graphs", columns, lambda: fixtures("onnx"))
         report.part("Pictures", columns, lambda: fixtures("diffusers"))
         columns = ["size", "device", "step", "torch", "its step", "ratio"]
-        report.part("A step of Stable Diffusion 1.5", columns, lambda: picture_step(plan, folder))
+        report.part("A step of Stable Diffusion 1.5", columns, lambda: picture_step(plan, report, folder))
+    report.section("Goals", ["figure", "measured", "goal", ""], report.goals)
+    report.section("Time of each part", ["part", "time"], report.times)
     if report.failed:
         report.lines += [f"Parts that failed or cannot run here: {', '.join(report.failed)}.", ""]
     text = "\n".join(report.lines)

@@ -32,7 +32,7 @@ llama_bench() {
 }
 
 scripts/vulkan.sh module "$root/bin/backends/vulkan"
-for program in island island-agent island-coordinator island-worker-{llmcpp,onnx,diffusers} examples/{bare_loop,image}; do
+for program in island island-agent island-coordinator island-worker-{llmcpp,onnx,diffusers} examples/{bare_loop,worker_speed,image}; do
     install -m 0755 -s "$built/$program" "$root/bin/"
 done
 cp "$built"/libggml*.so.0 "$built"/libllama*.so.0 "$root/bin/"
@@ -43,7 +43,7 @@ for library in .tools/lib/*.so; do cp -L "$library" "$root/bin/"; done
 find "$root/bin" -name '*.so*' -exec strip --strip-unneeded {} +
 mkdir "$root/cargos"
 cp -r cargos/{onnx,diffusers,fixtures} "$root/cargos/"
-for fixture in onnx/tests/fixtures/{minilm,vit,depth-anything,whisper} diffusers/tests/fixtures/sd15; do
+for fixture in onnx/tests/fixtures/{minilm,vit,depth-anything,whisper,distilbert-fp16} diffusers/tests/fixtures/sd15; do
     mkdir -p "$root/runtimes/$fixture"
     cp -r "runtimes/$fixture/model" "$root/runtimes/$fixture/"
 done

@@ -249,7 +249,7 @@ impl Sources {
 fn notes(gpus: &View, paused_gpus: &PausedGpus, engines: &[EngineDevices]) -> Vec<String> {
     let paused = paused_gpus.iter().map(|(index, reason)| format!("GPU {index} is paused: {reason}"));
     let unused = engines.iter().flat_map(|engine| engine.notes().map(|(_, note)| note));
-    let closed = if gpus.cards.is_empty() { Vec::new() } else { nodes::problems(Path::new("/dev")) };
+    let closed = nodes::problems(Path::new("/dev"), !gpus.cards.is_empty());
     paused.chain(closed).chain(unused).chain(gpus.notes()).collect()
 }
 

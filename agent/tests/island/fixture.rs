@@ -121,6 +121,13 @@ impl Island {
         Self::run_by(agent, 30_000, 3_600_000).await
     }
 
+    /// Starts one whose engine runs models on this GPU.
+    pub(crate) async fn on_gpu(gpu: &Gpu) -> Self {
+        let mut agent = gpu.around(AGENT.as_ref());
+        agent.env("ISLAND_SIMULATED_GPU", Gpu::ADDRESS);
+        Self::run_by(agent, 30_000, 3_600_000).await
+    }
+
     async fn run_by(agent: Command, lease_ms: u64, credentials_ms: i64) -> Self {
         let nats = Nats::start().await;
         let coordinator = Coordinator::start(&nats.url(), lease_ms, credentials_ms).await;
@@ -229,6 +236,13 @@ impl Island {
         String::from_utf8_lossy(&ran.stdout).into_owned()
     }
 
+    /// Runs `island-agent` on its folder, on a machine with this GPU.
+    pub(crate) fn try_agent_with(&self, gpu: &Gpu, command: &[&str]) -> Output {
+        let mut agent = gpu.around(AGENT.as_ref());
+        agent.args(command).arg("--state-dir").arg(self.folder.path());
+        agent.output().expect("run island-agent")
+    }
+
     /// Runs `island-agent` on its folder.
     pub(crate) fn try_agent(&self, command: &[&str]) -> Output {
         let mut agent = Command::new(AGENT);
@@ -239,6 +253,13 @@ impl Island {
     /// Process id of the agent.
     pub(crate) fn pid(&self) -> u32 {
         self.agent.as_ref().expect("the agent runs").0.id()
+    }
+
+    /// Settings that its workers were started with.
+    pub(crate) fn launches(&self) -> Vec<Value> {
+        let folders = fs::read_dir(self.folder.path().join("workers")).expect("list").flatten();
+        let files = folders.filter_map(|folder| fs::read(folder.path().join("launch.json")).ok());
+        files.map(|file| serde_json::from_slice(&file).expect("settings")).collect()
     }
 
     /// Names of the files in one of its folders.

@@ -10,7 +10,6 @@ use std::{
 
 use rustix::process::Pid;
 
-const ADDRESS: &str = "0000:03:00.0";
 /// Its number in the kernel's ROCm driver.
 const NODE: &str = "4711";
 
@@ -22,18 +21,21 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
+    /// Its PCI address.
+    pub(crate) const ADDRESS: &str = "0000:03:00.0";
+
     /// An AMD GPU with this much memory. `None`, with a notice, on systems that do not allow mounting.
     pub(crate) fn of_mb(vram_mb: u64) -> Option<Self> {
         let owner = tempfile::tempdir().expect("temporary folder");
         let gpu = Self { class: owner.path().join("class"), owner };
-        let device = gpu.class.join("pci").join(ADDRESS);
+        let device = gpu.class.join("pci").join(Self::ADDRESS);
         put(&device.join("vendor"), "0x1002");
         put(&device.join("mem_info_vram_total"), &(vram_mb << 20).to_string());
         put(&device.join("mem_info_vram_used"), "0");
         put(&device.join("unique_id"), "1122334455667788");
         let card = gpu.class.join("drm/card0");
         fs::create_dir_all(&card).expect("folders");
-        symlink(Path::new("../../pci").join(ADDRESS), card.join("device")).expect("a link");
+        symlink(Path::new("../../pci").join(Self::ADDRESS), card.join("device")).expect("a link");
         let kfd = gpu.class.join("kfd/kfd");
         // Bus 3, device 0, function 0.
         put(&kfd.join("topology/nodes/1/properties"), "domain 0\nlocation_id 768\n");
@@ -62,7 +64,10 @@ impl Gpu {
     pub(crate) fn take(&self, process: Pid, used_mb: u64) {
         let folder = self.class.join(format!("kfd/kfd/proc/{}", process.as_raw_nonzero()));
         put(&folder.join(format!("vram_{NODE}")), &(used_mb << 20).to_string());
-        put(&self.class.join("pci").join(ADDRESS).join("mem_info_vram_used"), &(used_mb << 20).to_string());
+        put(
+            &self.class.join("pci").join(Self::ADDRESS).join("mem_info_vram_used"),
+            &(used_mb << 20).to_string(),
+        );
     }
 
     /// A file with the agent's settings.

@@ -11,7 +11,7 @@ use island_protocol::{
 };
 use island_runtimes_api::simulated::reply;
 use nkeys::KeyPair;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     fixture::{Island, assignment, kill_worker, wait_for},
@@ -382,6 +382,57 @@ async fn an_engine_that_uses_more_of_a_gpu_than_its_owner_allows_is_ended() {
     let events = island.coordinator.end(key).await;
     assert_eq!(failure(&events), (Fault::Host, FailureCode::OutOfMemory));
     wait_for("the worker's end", || (!island.workers().contains(&worker)).then_some(())).await;
+}
+
+#[tokio::test]
+async fn an_idle_model_leaves_the_gpu_for_one_that_needs_its_memory() {
+    let Some(gpu) = Gpu::of_mb(8000) else { return };
+    let island = Island::on_gpu(&gpu).await;
+    let large = |context_tokens| {
+        let mut large = assignment(json!({"prompt": "a", "max_tokens": 1}));
+        large.cargo.required_vram_mb = 5000;
+        large.cargo.limits.context_tokens = context_tokens;
+        large
+    };
+    let key = island.run(&large(1000)).await;
+    assert_completed(&island.coordinator.end(key).await, "a", 1);
+    let first = island.workers()[0];
+    gpu.take(first, 5000);
+    island
+        .coordinator
+        .wait("a heartbeat that reports it", |seen| {
+            seen.heartbeats.last()?.gpus.iter().any(|gpu| gpu.memory_used_mb == Some(5000)).then_some(())
+        })
+        .await;
+
+    let key = island.run(&large(2000)).await;
+    assert_completed(&island.coordinator.end(key).await, "a", 1);
+    let workers = island.workers();
+    assert!(workers.len() == 1 && workers[0] != first, "the idle one has ended: {workers:?}");
+    assert_eq!(granted_mb(&island), [(0, 8000 - 256 - 384)], "all that jobs may use");
+
+    island.agent(&["pause"]);
+    wait_for("the worker's end", || island.workers().is_empty().then_some(())).await;
+}
+
+// The coordinator must answer while a command waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_names_the_engine_that_does_not_use_a_gpu() {
+    let Some(gpu) = Gpu::of_mb(8000) else { return };
+    let island = Island::with_gpu(&gpu, "").await;
+    let doctor = island.try_agent_with(&gpu, &["doctor", "--simulated", "true"]);
+    let output = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    let line = output.lines().find(|line| line.contains("GPU 0 is not used by llmcpp")).expect("a finding");
+    assert!(line.starts_with("PROBLEM"), "no engine uses it: {output}");
+    assert_eq!(doctor.status.code(), Some(1));
+}
+
+/// The GPUs that the only worker was granted, each with its memory.
+fn granted_mb(island: &Island) -> Vec<(u64, u64)> {
+    let launches = island.launches();
+    let number = |gpu: &Value, name: &str| gpu[name].as_u64().unwrap_or_default();
+    let gpus = launches.iter().flat_map(|launch| launch["gpus"].as_array().expect("GPUs"));
+    gpus.map(|gpu| (number(gpu, "index"), number(gpu, "memory_mb"))).collect()
 }
 
 // The coordinator must answer while a command waits for it.

@@ -23,6 +23,9 @@ use super::{
     lines::line_of,
 };
 
+/// Names of graphs that engines run on the processor, whatever the machine has, end with these.
+const ON_CPU: [&str; 3] = ["_quantized", "_int8", "_uint8"];
+
 /// A catalogue file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,7 +37,7 @@ pub(super) struct CargoFile {
     runtime_type: Spanned<RuntimeType>,
     onnx_task_type: Option<Spanned<String>>,
     price_per_job: Spanned<MicroCredits>,
-    required_vram_mb: u64,
+    required_vram_mb: Spanned<u64>,
     required_ram_mb: u64,
     pub(super) model_url: Option<Spanned<String>>,
     pub(super) model_hash: Option<Spanned<String>>,
@@ -103,6 +106,7 @@ pub(super) fn parse(path: &Path, dir: &Path, text: &str) -> Result<Option<(Cargo
     let slug = check_slug(&mut check, &file.slug);
     check_plain_fields(&mut check, &file);
     let artifacts = artifacts::read(&mut check, dir, &file);
+    check_gpu(&mut check, &file, &artifacts);
     let (schemas, input, output) = schemas(&mut check, dir, &file);
     check_example(&mut check, &file, input.as_ref(), output.as_ref());
     let places = Places {
@@ -145,6 +149,20 @@ fn check_plain_fields(check: &mut Checker<'_>, file: &CargoFile) {
         (None, true) => check.fault(file.runtime_type.span(), "an onnx Cargo needs onnx_task_type"),
         (Some(task), false) => check.fault(task.span(), "onnx_task_type belongs to onnx Cargos only"),
         _ => {}
+    }
+}
+
+/// Checks that a GPU is requested only by Cargos that use one: graphs that multiply integers of 8 bits run on the processor. With memory of a GPU,
+/// the Cargo would be placed on Islands with GPUs, and their memory would be reserved for nothing.
+fn check_gpu(check: &mut Checker<'_>, file: &CargoFile, artifacts: &[Artifact]) {
+    if *file.runtime_type.get_ref() != RuntimeType::Onnx || *file.required_vram_mb.get_ref() == 0 {
+        return;
+    }
+    let mut graphs = artifacts.iter().filter_map(|artifact| artifact.name.strip_suffix(".onnx")).peekable();
+    let is_on_cpu = |graph: &str| ON_CPU.iter().any(|suffix| graph.ends_with(suffix));
+    if graphs.peek().is_some() && graphs.all(is_on_cpu) {
+        let message = "required_vram_mb must be 0: all graphs multiply integers of 8 bits, which no GPU does";
+        check.fault(file.required_vram_mb.span(), message);
     }
 }
 
@@ -272,7 +290,7 @@ fn build(
             runtime_type: runtime_type.clone(),
             onnx_task_type: onnx_task_type.clone(),
             price_per_job: *file.price_per_job.get_ref(),
-            required_vram_mb: file.required_vram_mb,
+            required_vram_mb: *file.required_vram_mb.get_ref(),
             required_ram_mb: file.required_ram_mb,
             category: Some(file.category.into_inner()),
         },
@@ -282,7 +300,7 @@ fn build(
             onnx_task_type,
             price_per_job: file.price_per_job.into_inner(),
             artifacts,
-            required_vram_mb: file.required_vram_mb,
+            required_vram_mb: file.required_vram_mb.into_inner(),
             required_ram_mb: file.required_ram_mb,
             limits: file.limits,
             sandbox_tier: file.sandbox_tier,

@@ -119,6 +119,25 @@ fn a_container_declares_hosts_and_ports_and_only_in_the_highest_tier() {
 }
 
 #[test]
+fn graphs_that_run_on_the_processor_request_no_gpu() {
+    let entry = |files: &str, vram: &str| {
+        let extra = format!(
+            "onnx_task_type = \"x\"\n[repository]\nurl = \"hf://a/b\"\nfiles = [\"config.json\", {files}]"
+        );
+        let entry = cargo_toml("a", 1, &extra).replace("\"llmcpp\"", "\"onnx\"");
+        entry.replace("required_vram_mb = 0", &format!("required_vram_mb = {vram}"))
+    };
+    let integers = "\"onnx/encoder_model_quantized.onnx\", \"onnx/decoder_model_int8.onnx\"";
+    let found = faults(&[("a.toml", entry(integers, "100"))]);
+    assert!(found.len() == 1 && found[0].starts_with("a.toml:7: required_vram_mb must be 0"), "{found:?}");
+    let half = "\"onnx/model_quantized.onnx\", \"onnx/model_fp16.onnx\"";
+    for valid in [entry(integers, "0"), entry(half, "100")] {
+        let (_folder, path) = folder(&[("a.toml", valid)]);
+        assert!(Catalogue::load(&path, false).expect("valid").get("a").is_some());
+    }
+}
+
+#[test]
 fn slugs_and_aliases_are_unique() {
     let files = [
         ("a.toml", cargo_toml("a", 1, "aliases = [\"x\"]")),

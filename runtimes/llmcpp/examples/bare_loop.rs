@@ -1,6 +1,7 @@
 //! The baseline of the decode benchmark: only llama.cpp's decode calls and an argmax.
 //!
-//! `bare_loop MODEL THREADS STREAMS TOKENS [gpu]` prints tokens per second over all streams, without the prompt; with `gpu`, of the first GPU.
+//! `bare_loop MODEL THREADS STREAMS TOKENS [gpu [PROMPT]]` prints tokens per second over all streams, without the prompt; with `gpu`, of the first GPU. With
+//! the length of a prompt, a second line contains the tokens per second with which one of that length is read.
 
 #![expect(
     clippy::print_stdout,
@@ -15,7 +16,7 @@ use island_runtimes_llmcpp::{
     gpu,
 };
 use llama_cpp_2::{
-    context::params::LlamaContextParams,
+    context::{LlamaContext, params::LlamaContextParams},
     llama_batch::LlamaBatch,
     model::{LlamaModel, params::LlamaModelParams},
     token::LlamaToken,
@@ -23,15 +24,14 @@ use llama_cpp_2::{
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let ([path, threads, streams, tokens] | [path, threads, streams, tokens, _]) = arguments.as_slice()
-    else {
-        panic!("usage: bare_loop MODEL THREADS STREAMS TOKENS [gpu]");
+    let [path, threads, streams, tokens, device @ ..] = arguments.as_slice() else {
+        panic!("usage: bare_loop MODEL THREADS STREAMS TOKENS [gpu [PROMPT]]");
     };
     let (threads, streams, tokens): (i32, usize, usize) =
         (threads.parse().unwrap(), streams.parse().unwrap(), tokens.parse().unwrap());
     let Started { llama, folder } = backend::start().unwrap();
     let mut place = LlamaModelParams::default();
-    if arguments.len() == 5 {
+    if !device.is_empty() {
         gpu::load(folder);
         place = place.with_devices(&[gpu::all().first().expect("a GPU").index]).unwrap();
     }
@@ -66,6 +66,33 @@ fn main() {
         }
     }
     println!("{:.3}", (streams * tokens) as f64 / start.elapsed().as_secs_f64());
+    if let Some(prompt) = device.get(1) {
+        println!("{:.3}", prompt_speed(&mut context, prompt.parse().unwrap()));
+    }
+}
+
+/// Tokens per second with which a prompt of this length is read, in steps of 512.
+fn prompt_speed(context: &mut LlamaContext<'_>, length: usize) -> f64 {
+    let mut batch = LlamaBatch::new(512, 1);
+    let mut read = || {
+        context.clear_kv_cache();
+        let start = Instant::now();
+        let positions: Vec<usize> = (0..length).collect();
+        for step in positions.chunks(512) {
+            batch.clear();
+            for position in step {
+                let token = LlamaToken::new(100 + (position % 256) as i32);
+                batch.add(token, *position as i32, &[0], position + 1 == length).unwrap();
+            }
+            context.decode(&mut batch).unwrap();
+        }
+        // A GPU computes behind the call; reading its result waits for it.
+        best(context.get_logits_ith(batch.n_tokens() - 1));
+        length as f64 / start.elapsed().as_secs_f64()
+    };
+    // The first one compiles what the driver needs.
+    read();
+    read()
 }
 
 fn best(logits: &[f32]) -> LlamaToken {

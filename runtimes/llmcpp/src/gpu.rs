@@ -5,6 +5,7 @@
 
 use std::{
     ffi::CStr,
+    fs,
     path::{Path, PathBuf},
     sync::OnceLock,
 };
@@ -19,9 +20,12 @@ use llama_cpp_2::{
     llama_backend::load_backends_from_path,
 };
 
+mod cuda;
+
 /// Modules by the name of their folder and programming interface; earlier ones are preferred for a GPU that several of them find. On macOS
 /// Metal, which starts no driver of its own, is loaded with the processor variant.
-const MODULES: &[&str] = if cfg!(target_os = "macos") { &[] } else { &["cuda", "vulkan"] };
+const MODULES: &[&str] = if cfg!(target_os = "macos") { &[] } else { &[CUDA, "vulkan"] };
+const CUDA: &str = "cuda";
 /// What the names of Vulkan devices that a processor emulates contain.
 const SOFTWARE: [&str; 2] = ["llvmpipe", "swiftshader"];
 
@@ -72,6 +76,10 @@ fn load_one(backends: &Path, name: &'static str) -> Module {
         let problem = format!("no {name} module: {} does not exist", library.display());
         return Module { name, problem: Some(problem) };
     }
+    if let Some(problem) = other_version(&folder) {
+        tracing::warn!(module = name, problem, "the module is not used");
+        return Module { name, problem: Some(problem) };
+    }
     let count = |devices: &[LlamaBackendDevice]| {
         devices.iter().filter(|device| device.backend.eq_ignore_ascii_case(name)).count()
     };
@@ -85,12 +93,39 @@ fn load_one(backends: &Path, name: &'static str) -> Module {
     Module { name, problem }
 }
 
-/// The GPUs that the loaded modules find. One that several find is listed once, for the preferred module.
+/// Returns why a module of other sources than this worker's is not used: its structures could differ, and ggml's own version of the interface
+/// changes seldom. A package with a module can be older than that of the worker.
+fn other_version(folder: &Path) -> Option<String> {
+    const OWN: &str = env!("ISLAND_GGML_VERSION");
+    let found = fs::read_to_string(folder.join("version")).unwrap_or_default();
+    let found = found.trim();
+    (found != OWN).then(|| {
+        let found = if found.is_empty() { "unknown" } else { found };
+        format!(
+            "the module in {} is of version {found} of llama.cpp's sources, this worker of {OWN}: install both from the same release",
+            folder.display()
+        )
+    })
+}
+
+/// The GPUs that the loaded modules find. One that several find is listed once, for the preferred module that has code for it.
 pub fn all() -> Vec<Gpu> {
     let mut found: Vec<Gpu> = list_llama_ggml_backend_devices().into_iter().filter_map(gpu).collect();
+    found.retain(|gpu| unsupported(&gpu.device).is_none());
     let rank = |gpu: &Gpu| MODULES.iter().position(|name| *name == gpu.device.api).unwrap_or(MODULES.len());
     found.sort_by_key(|gpu| (rank(gpu), gpu.index));
     unique(found)
+}
+
+/// The GPUs that a module finds and cannot use: the module's name and the reason.
+pub fn problems() -> Vec<(&'static str, String)> {
+    let found = list_llama_ggml_backend_devices().into_iter().filter_map(gpu);
+    let described = |gpu: Gpu| Some((CUDA, format!("{}: {}", gpu.device.name, unsupported(&gpu.device)?)));
+    found.filter_map(described).collect()
+}
+
+fn unsupported(device: &Device) -> Option<String> {
+    if device.api == CUDA { cuda::problem(device.address.as_deref()?) } else { None }
 }
 
 fn gpu(device: LlamaBackendDevice) -> Option<Gpu> {
@@ -184,7 +219,7 @@ fn missing(grant: &GpuGrant, gpus: &[Gpu]) -> Failure {
 }
 
 mod module {
-    //! Why a module is of no use.
+    //! Why a module finds no GPU.
 
     use std::path::Path;
 

@@ -194,8 +194,9 @@ impl Runtime for Llmcpp {
 pub fn probe() -> Result<Probe, Unavailable> {
     let backend = backend::start().map_err(|error| Unavailable { reason: error.to_string() })?;
     let modules = gpu::load(&backend.folder).iter();
+    let unusable = modules.filter_map(|module| Some((module.name, module.problem.clone()?)));
     let problems =
-        modules.filter_map(|module| Some((format!("module.{}", module.name), module.problem.clone()?)));
+        unusable.chain(gpu::problems()).map(|(module, problem)| (format!("module.{module}"), problem));
     let variant = backend::cpu_variant().map(|variant| ("cpu_variant".to_owned(), variant));
     Ok(Probe {
         version: version(),
@@ -357,5 +358,34 @@ mod tests {
             let is_short = u64::from(each) * u64::from(slots) > affordable;
             prop_assert!(!is_short || sizes.kv_offload <= sizes.total / 2 + 2, "where it is short, jobs come first");
         }
+    }
+
+    #[test]
+    fn smaller_caches_are_tried_before_shorter_contexts_and_one_job_keeps_its_context() {
+        let options = EngineOptions {
+            slots: 4,
+            context_tokens: 4096,
+            total_tokens: 4096,
+            kv_offload_tokens: 0,
+            cache: KvCacheType::F16,
+            threads: 1,
+        };
+        let cargo = |setting: &str| -> CargoSpec {
+            serde_json::from_value(serde_json::json!({
+                "slug": "a", "runtime_type": "llmcpp", "engine": { "kv_cache": setting },
+            }))
+            .expect("a Cargo")
+        };
+        let tried = |setting| -> Vec<(u32, KvCacheType)> {
+            let types = kv_cache_types(&cargo(setting)).expect("a known type");
+            choices(options, 4, types).iter().map(|choice| (choice.total_tokens, choice.cache)).collect()
+        };
+        let (half, byte) = (KvCacheType::F16, KvCacheType::Q8_0);
+        assert_eq!(tried("f16"), [(16_384, half), (8192, half), (4096, half)]);
+        assert_eq!(
+            tried("q8_0"),
+            [(16_384, half), (16_384, byte), (8192, half), (8192, byte), (4096, half), (4096, byte)]
+        );
+        assert!(kv_cache_types(&cargo("q4_0")).is_err());
     }
 }

@@ -121,6 +121,7 @@ impl Island {
         for entry in built.read_dir().expect("back ends").flatten().filter(|entry| entry.path().is_file()) {
             fs::copy(entry.path(), folder.join(entry.file_name())).expect("a copy");
         }
+        fs::copy(built.join("vulkan/version"), folder.join("vulkan/version")).expect("a copy");
         self.environment.insert("ISLAND_BACKENDS_DIR".to_owned(), folder.display().to_string());
         folder.join("vulkan/libggml-vulkan.so")
     }
@@ -222,6 +223,13 @@ fn a_module_that_cannot_be_used_is_reported_with_the_reason() {
     assert!(built.expect("a compiler").success());
     let older = reason(&island);
     assert!(older.contains("version 2 of the interface") && older.contains("version 3"), "{older}");
+    // A module of another release, with the same interface.
+    let version = module.with_file_name("version");
+    let own = fs::read_to_string(&version).expect("the version");
+    fs::write(&version, "0.1.1\n").expect("written");
+    let other = reason(&island);
+    assert!(other.contains("version 0.1.1 of llama.cpp's sources") && other.contains(own.trim()), "{other}");
+    fs::write(&version, own).expect("written");
     // A driver that cannot be loaded.
     let built = Path::new(BINARY).parent().expect("a folder").join("backends/vulkan/libggml-vulkan.so");
     fs::copy(built, &module).expect("a copy");
@@ -231,4 +239,34 @@ fn a_module_that_cannot_be_used_is_reported_with_the_reason() {
     island.environment.insert("VK_DRIVER_FILES".to_owned(), manifest.display().to_string());
     let driver = reason(&island);
     assert!(driver.contains("driver"), "{driver}");
+}
+
+#[test]
+fn vulkan_is_used_if_libraries_of_cuda_are_missing() {
+    let Some(mut island) = software("CUDA without its libraries") else { return };
+    let vulkan = island.own_modules();
+    let folder = vulkan.parent().and_then(Path::parent).expect("the modules' folder").to_owned();
+    let built = Path::new(BINARY).parent().expect("a folder").join("backends/vulkan/libggml-vulkan.so");
+    fs::copy(built, &vulkan).expect("a copy");
+    let cuda = folder.join("cuda");
+    fs::create_dir(&cuda).expect("a folder");
+    fs::copy(vulkan.with_file_name("version"), cuda.join("version")).expect("a copy");
+    // Linked to a library that is gone when it is loaded, as CUDA's are on a machine without them.
+    let (source, missing) = (island.dir.path().join("cuda.c"), island.dir.path().join("libcublas.so.12"));
+    fs::write(&source, "int cublas(void) { return 0; }").expect("written");
+    let cc = |arguments: &[&std::ffi::OsStr]| {
+        let built = Command::new("cc").args(["-shared", "-fPIC"]).args(arguments).status();
+        assert!(built.expect("a compiler").success());
+    };
+    cc(&["-Wl,-soname,libcublas.so.12".as_ref(), "-o".as_ref(), missing.as_ref(), source.as_ref()]);
+    fs::write(&source, "int cublas(void); void *ggml_backend_init(void) { return cublas() ? 0 : 0; }")
+        .expect("written");
+    let module = cuda.join("libggml-cuda.so");
+    cc(&["-o".as_ref(), module.as_ref(), source.as_ref(), missing.as_ref()]);
+    fs::remove_file(&missing).expect("removed");
+    let report = island.probe();
+    let apis: Vec<&str> = report.devices.iter().map(|device| device.api.as_str()).collect();
+    assert_eq!(apis, ["vulkan", "cpu"]);
+    let reason = report.details.get("module.cuda").expect("a reason");
+    assert!(reason.contains("libcublas.so.12"), "{reason}");
 }

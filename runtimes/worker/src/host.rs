@@ -33,7 +33,7 @@ pub use crate::launch::EXIT_OUT_OF_MEMORY;
 const ENGINE_SPIN: &str = "10000";
 
 /// Environment variables that a worker gets; all others of the agent, including secrets, it does not get.
-const KEPT_VARIABLES: [&str; 13] = [
+const KEPT_VARIABLES: [&str; 14] = [
     "LD_LIBRARY_PATH",
     "DYLD_LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES",
@@ -46,6 +46,7 @@ const KEPT_VARIABLES: [&str; 13] = [
     "RUST_LOG",
     "RUST_BACKTRACE",
     "ISLAND_BACKENDS_DIR",
+    "ISLAND_SIMULATED_GPU",
     "ISLAND_WORKER_LOG",
 ];
 

@@ -15,26 +15,43 @@ use rustix::{
 const OPENED: [&str; 2] = ["nvidiactl", "nvidia-uvm"];
 
 /// Returns what prevents the agent from opening nodes in `dev`, with the cure.
-pub fn problems(dev: &Path) -> Vec<String> {
-    let opened = OPENED.iter().map(|name| dev.join(name)).filter_map(|path| opening(&path));
-    let rendering = fs::read_dir(dev.join("dri")).into_iter().flatten().flatten().map(|entry| entry.path());
-    let rendering = rendering.filter(|path| {
-        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("renderD"))
-    });
-    // Opening one of these could wake a GPU, so only the permissions are checked.
-    let permitted = rendering.chain([dev.join("kfd")]).filter_map(|path| permission(&path));
-    let mut all: Vec<String> = opened.chain(permitted).collect();
+///
+/// NVIDIA's are always checked: a GPU whose nodes are closed is not found at all. Nodes for rendering also exist on machines whose only GPU is that of
+/// the processor, which is not used, so they are checked only if there is a GPU (`has_gpus`).
+pub fn problems(dev: &Path, has_gpus: bool) -> Vec<String> {
+    problems_by(dev, has_gpus, open, permitted)
+}
+
+fn problems_by(
+    dev: &Path,
+    has_gpus: bool,
+    open: impl Fn(&Path) -> Option<Errno>,
+    permitted: impl Fn(&Path) -> Option<Errno>,
+) -> Vec<String> {
+    let explain = |error: Option<Errno>, path: &Path| explained(path, error?);
+    let paths = OPENED.iter().map(|name| dev.join(name));
+    let mut all: Vec<String> = paths.filter_map(|path| explain(open(&path), &path)).collect();
+    if has_gpus {
+        let rendering =
+            fs::read_dir(dev.join("dri")).into_iter().flatten().flatten().map(|entry| entry.path());
+        let rendering = rendering.filter(|path| {
+            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("renderD"))
+        });
+        let paths = rendering.chain([dev.join("kfd")]);
+        all.extend(paths.filter_map(|path| explain(permitted(&path), &path)));
+    }
     all.sort();
     all
 }
 
-fn opening(path: &Path) -> Option<String> {
+fn open(path: &Path) -> Option<Errno> {
     let error = OpenOptions::new().read(true).write(true).open(path).err()?;
-    explained(path, Errno::from_io_error(&error)?)
+    Errno::from_io_error(&error)
 }
 
-fn permission(path: &Path) -> Option<String> {
-    explained(path, access(path, Access::READ_OK | Access::WRITE_OK).err()?)
+/// Opening one of these could wake a GPU, so only the permissions are checked.
+fn permitted(path: &Path) -> Option<Errno> {
+    access(path, Access::READ_OK | Access::WRITE_OK).err()
 }
 
 /// Errors other than these are the driver's own, or the node does not exist.
@@ -65,6 +82,40 @@ mod tests {
 
     #[test]
     fn a_machine_without_nodes_has_no_problem() {
-        assert!(problems(Path::new("/nowhere")).is_empty());
+        assert!(problems(Path::new("/nowhere"), true).is_empty());
+    }
+
+    #[test]
+    fn nodes_of_nvidia_are_checked_even_if_no_gpu_was_found() {
+        let dev = tempfile::tempdir().expect("temporary folder");
+        fs::create_dir(dev.path().join("dri")).expect("folder");
+        for node in ["nvidiactl", "dri/renderD128", "dri/card0"] {
+            fs::write(dev.path().join(node), "").expect("node");
+        }
+        let closed = |path: &Path| path.exists().then_some(Errno::PERM);
+        let found = |has_gpus| {
+            let problems = problems_by(dev.path(), has_gpus, closed, closed);
+            let node = |problem: &String| {
+                problem.split(' ').next().and_then(|path| Some(path.rsplit('/').next()?.to_owned()))
+            };
+            problems.iter().filter_map(node).collect::<Vec<_>>()
+        };
+        assert_eq!(found(false), ["nvidiactl"]);
+        assert_eq!(found(true), ["renderD128", "nvidiactl"]);
+    }
+
+    #[test]
+    fn the_unit_allows_the_drivers_of_every_vendor_and_loads_late_ones() {
+        let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../systemd/island-agent.service");
+        let unit = fs::read_to_string(unit).expect("the unit");
+        let allowed: Vec<&str> = unit.lines().filter_map(|line| line.strip_prefix("DeviceAllow=")).collect();
+        // Debian 12's driver registers as `nvidia-frontend`; `nvidia-caps` are MIG instances.
+        let drivers = ["nvidia", "nvidia-frontend", "nvidiactl", "nvidia-uvm", "nvidia-caps", "drm", "kfd"];
+        assert_eq!(allowed, drivers.map(|driver| format!("char-{driver} rw")));
+        for line in ["DevicePolicy=closed", "SupplementaryGroups=video render"] {
+            assert!(unit.lines().any(|other| other == line), "{line}");
+        }
+        let after = unit.lines().find(|line| line.starts_with("After="));
+        assert!(after.is_some_and(|line| line.contains("modprobe@nvidia_uvm.service")), "{after:?}");
     }
 }

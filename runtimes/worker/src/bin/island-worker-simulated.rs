@@ -1,6 +1,6 @@
 //! A worker around the scripted engine, for tests, demonstrations and load tests without inference.
 
-use std::{process::ExitCode, time::Duration};
+use std::{env, process::ExitCode, time::Duration};
 
 use island_protocol::{
     cargo::RuntimeType,
@@ -17,6 +17,8 @@ use island_runtimes_worker::{
 };
 
 const VERSION: &str = concat!("simulated ", env!("CARGO_PKG_VERSION"));
+/// Variable that names the PCI address of a GPU on which the engine claims to run models: tests describe one to the agent.
+const GPU: &str = "ISLAND_SIMULATED_GPU";
 /// Number of parts in which a scripted load advances.
 const LOAD_PARTS: u64 = 20;
 
@@ -30,7 +32,14 @@ impl EngineLoader for SimulatedEngine {
     }
 
     fn probe(&mut self) -> Result<Probe, Unavailable> {
-        Ok(Probe { version: VERSION.to_owned(), devices: vec![Device::cpu()], ..Probe::default() })
+        let gpu = env::var(GPU).ok().map(|address| Device {
+            api: "simulated".to_owned(),
+            name: "simulated GPU".to_owned(),
+            address: Some(address),
+            ..Device::default()
+        });
+        let devices = gpu.into_iter().chain([Device::cpu()]).collect();
+        Ok(Probe { version: VERSION.to_owned(), devices, ..Probe::default() })
     }
 
     async fn load(self, launch: Launch, progress: LoadProgress) -> Result<Loaded<Simulated>, Failure> {
