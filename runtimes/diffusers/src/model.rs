@@ -197,7 +197,8 @@ impl Model {
         let scale = self.vae.scale();
         let trained = self.unet.side().unwrap_or(64) * scale;
         let is_lcm = matches!(self.schedule.kind(), Ok(schedule::Kind::Lcm));
-        let usual = if is_lcm {
+        // The usual guidance is the class's, whatever the scheduler.
+        let usual = if self.class_name.starts_with("LatentConsistencyModel") {
             8.5
         } else if self.family == Family::Xl {
             5.0

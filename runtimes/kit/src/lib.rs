@@ -15,6 +15,7 @@ pub mod error;
 pub mod generate;
 pub mod job;
 pub mod jobs;
+pub mod keys;
 pub mod media;
 pub mod pipeline;
 pub mod repository;

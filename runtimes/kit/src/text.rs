@@ -6,6 +6,7 @@
 //! | [`rules`] | checks of SentencePiece's rules for normalization |
 //! | [`scores`] | logits to probabilities, and probabilities to labels |
 
+mod overrides;
 pub mod rules;
 pub mod scores;
 pub mod tokens;

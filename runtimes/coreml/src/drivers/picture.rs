@@ -124,14 +124,7 @@ impl ImageInput {
             Color::Bgr => (3, plane(2).chain(plane(1)).chain(plane(0)).collect()),
             Color::Gray => {
                 let (scale, shift) = (self.scale[0], self.shift[0]);
-                (
-                    1,
-                    imageops::grayscale(&fitted)
-                        .into_raw()
-                        .iter()
-                        .map(|&level| f32::from(level) * scale + shift)
-                        .collect(),
-                )
+                (1, fitted.pixels().map(|pixel| f32::from(luma(pixel.0)) * scale + shift).collect())
             }
         };
         let shape = IxDyn(&[1, channels, height, width]);
@@ -168,4 +161,25 @@ fn three(value: Option<&Value>, usual: f32) -> [f32; 3] {
         None => None,
     };
     [0, 1, 2].map(|channel| of(channel).map_or(usual, |number| number as f32))
+}
+
+/// The brightness of a pixel as Pillow computes it, by the weights of Rec. 601; the image library's own are those of Rec. 709.
+fn luma([red, green, blue]: [u8; 3]) -> u8 {
+    let sum = u32::from(red) * 19_595 + u32::from(green) * 38_470 + u32::from(blue) * 7_471;
+    ((sum + 0x8000) >> 16) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brightness_is_that_of_pillow() {
+        // `Image.new("RGB", (1, 1), color).convert("L")`
+        for (color, expected) in
+            [([255, 0, 0], 76), ([0, 255, 0], 150), ([0, 0, 255], 29), ([10, 200, 90], 131), ([255; 3], 255)]
+        {
+            assert_eq!(luma(color), expected, "{color:?}");
+        }
+    }
 }

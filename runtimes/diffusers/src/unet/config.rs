@@ -46,7 +46,7 @@ pub struct Config {
     /// Output channels.
     pub out_channels: usize,
     pub(super) down_block_types: Vec<String>,
-    pub(super) mid_block_type: String,
+    mid_block_type: Option<String>,
     pub(super) up_block_types: Vec<String>,
     pub(super) block_out_channels: Vec<usize>,
     pub(super) layers_per_block: Each,
@@ -103,7 +103,7 @@ impl Default for Config {
             in_channels: 4,
             out_channels: 4,
             down_block_types: names([down, down, down, plain]),
-            mid_block_type: "UNetMidBlock2DCrossAttn".to_owned(),
+            mid_block_type: Some("UNetMidBlock2DCrossAttn".to_owned()),
             up_block_types: names(["UpBlock2D", up, up, up]),
             block_out_channels: vec![320, 640, 1280, 1280],
             layers_per_block: Each::All(2),

@@ -19,15 +19,25 @@ pub struct Context<'p> {
 /// Applies every processor except those of sampling.
 pub fn apply(options: &Options, place: Context<'_>, scores: &mut [f32]) {
     let Context { tokens, begun, longest, source } = place;
+    for (sequence, bias) in options.sequence_bias.iter().flatten() {
+        if let Some(last) = completed(sequence, tokens)
+            && let Some(score) = scores.get_mut(last as usize)
+        {
+            *score += bias;
+        }
+    }
+    if options.encoder_repetition_penalty != 1.0 {
+        penalise(1.0 / options.encoder_repetition_penalty, source, scores);
+    }
     if options.repetition_penalty != 1.0 {
         penalise(options.repetition_penalty, tokens, scores);
     }
     forbid_ngrams(options.no_repeat_ngram_size, tokens, tokens, scores);
     forbid_ngrams(options.encoder_no_repeat_ngram_size, source, tokens, scores);
     for word in options.bad_words_ids.iter().flatten() {
-        if let Some((&last, before)) = word.split_last()
-            && tokens.ends_with(before)
-        {
+        // An end that is listed alone is allowed all the same.
+        let is_end = word.len() == 1 && options.ends().contains(&word[0]);
+        if let Some(last) = completed(word, tokens).filter(|_| !is_end) {
             forbid(last, scores);
         }
     }
@@ -46,6 +56,14 @@ pub fn apply(options: &Options, place: Context<'_>, scores: &mut [f32]) {
     {
         only(last.all(), scores);
     }
+    if let Some((start, factor)) = options.exponential_decay_length_penalty {
+        let beyond = tokens.len().saturating_sub(start + begun);
+        for &end in options.ends().iter().filter(|_| beyond > 0) {
+            if let Some(score) = scores.get_mut(end as usize) {
+                *score += score.abs() * (factor.powi(beyond as i32) - 1.0);
+            }
+        }
+    }
     let suppressed = |ids: &Option<Vec<i64>>, scores: &mut [f32]| {
         for &id in ids.iter().flatten() {
             if let Ok(id) = u32::try_from(id) {
@@ -57,6 +75,27 @@ pub fn apply(options: &Options, place: Context<'_>, scores: &mut [f32]) {
     let first = begun + usize::from(begun == 1 && options.forced_bos_token_id.is_some());
     if tokens.len() == first {
         suppressed(&options.begin_suppress_tokens, scores);
+    }
+    // Sampling compares the tokens of one step only, for which this changes nothing.
+    if options.renormalize_logits && !options.do_sample {
+        normalize(scores);
+    }
+}
+
+/// The last token of a sequence, if the tokens so far end with the others. A sequence of several tokens counts from its own length on.
+fn completed(sequence: &[u32], tokens: &[u32]) -> Option<u32> {
+    let (&last, before) = sequence.split_last()?;
+    let counts = before.is_empty() || (tokens.len() >= sequence.len() && tokens.ends_with(before));
+    counts.then_some(last)
+}
+
+/// Subtracts the logarithm of the sum of all powers, so that the powers sum to 1.
+fn normalize(scores: &mut [f32]) {
+    let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    if most.is_finite() {
+        let sum: f32 = scores.iter().map(|score| (score - most).exp()).sum();
+        let whole = most + sum.ln();
+        scores.iter_mut().for_each(|score| *score -= whole);
     }
 }
 
@@ -83,6 +122,15 @@ pub fn narrow(options: &Options, scores: &mut [f32]) {
                 scores[token] = f32::NEG_INFINITY;
             }
             sum += probabilities[token];
+        }
+    }
+    if let Some(least) = options.min_p {
+        let probabilities = crate::text::scores::softmax(scores);
+        let most = probabilities.iter().copied().fold(0.0, f32::max);
+        for (score, probability) in scores.iter_mut().zip(probabilities) {
+            if probability < least * most {
+                *score = f32::NEG_INFINITY;
+            }
         }
     }
 }
@@ -167,10 +215,66 @@ mod tests {
 
     #[test]
     fn bad_words_are_forbidden_only_after_their_prefix() {
-        let options = Options { bad_words_ids: Some(vec![vec![3], vec![1, 2]]), ..Options::default() };
+        let options = Options {
+            bad_words_ids: Some(vec![vec![3], vec![1, 2], vec![0]]),
+            eos_token_id: Some(Ids::One(0)),
+            ..Options::default()
+        };
         let mut scores = vec![0.0; 4];
         apply(&options, place(&[0, 1]), &mut scores);
         assert_eq!(scores, [0.0, 0.0, f32::NEG_INFINITY, f32::NEG_INFINITY]);
+        let mut scores = vec![0.0; 4];
+        apply(&options, place(&[1]), &mut scores);
+        assert_eq!(scores, [0.0, 0.0, 0.0, f32::NEG_INFINITY], "shorter than the word");
+    }
+
+    #[test]
+    fn sequences_become_more_likely_by_their_bias() {
+        let sequence_bias = Some(vec![(vec![3], 1.5), (vec![1, 2], -2.0), (vec![9], 1.0)]);
+        let options = Options { sequence_bias, ..Options::default() };
+        let mut scores = vec![1.0; 4];
+        apply(&options, place(&[0, 1]), &mut scores);
+        assert_eq!(scores, [1.0, 1.0, -1.0, 2.5]);
+    }
+
+    #[test]
+    fn the_end_becomes_more_likely_with_every_token_beyond_the_start() {
+        let options = Options {
+            exponential_decay_length_penalty: Some((2, 2.0)),
+            eos_token_id: Some(Ids::One(1)),
+            ..Options::default()
+        };
+        let end = |tokens: &[u32]| {
+            let mut scores = vec![0.0, -1.0];
+            apply(&options, place(tokens), &mut scores);
+            scores[1]
+        };
+        assert_eq!([end(&[0, 0, 0]), end(&[0; 4]), end(&[0; 5])], [-1.0, 0.0, 2.0]);
+    }
+
+    #[test]
+    fn tokens_of_the_input_become_more_likely() {
+        let options = Options { encoder_repetition_penalty: 2.0, ..Options::default() };
+        let mut scores = vec![1.0, 1.0, -1.0];
+        apply(&options, Context { source: &[1, 2], ..place(&[0]) }, &mut scores);
+        assert_eq!(scores, [1.0, 2.0, -0.5]);
+    }
+
+    #[test]
+    fn normalized_scores_are_probabilities_again() {
+        let options =
+            Options { renormalize_logits: true, bad_words_ids: Some(vec![vec![0]]), ..Options::default() };
+        let mut scores = vec![5.0, -1.0, -1.0];
+        apply(&options, place(&[1]), &mut scores);
+        assert_eq!(scores[0], f32::NEG_INFINITY);
+        assert!((scores[1] - 0.5_f32.ln()).abs() < 1e-6, "{scores:?}");
+    }
+
+    #[test]
+    fn tokens_far_less_likely_than_the_most_likely_are_not_sampled() {
+        let mut scores = vec![1.0, 0.5, -3.0];
+        narrow(&Options { min_p: Some(0.1), ..Options::default() }, &mut scores);
+        assert_eq!(scores, [1.0, 0.5, f32::NEG_INFINITY]);
     }
 
     proptest! {

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     error::{EngineError, invalid_input, invalid_model},
+    keys::GENERATION,
     repository::Repository,
 };
 
@@ -42,6 +43,9 @@ pub struct Options {
     /// Above 1, generated tokens become less likely.
     #[serde(deserialize_with = "or_default::unit")]
     pub repetition_penalty: f32,
+    /// Above 1, tokens of the input become more likely.
+    #[serde(deserialize_with = "or_default::unit")]
+    pub encoder_repetition_penalty: f32,
     /// Size of token sequences that must not repeat; 0 is unrestricted.
     #[serde(deserialize_with = "or_default::number")]
     pub no_repeat_ngram_size: usize,
@@ -54,6 +58,15 @@ pub struct Options {
     /// When beam search stops.
     #[serde(deserialize_with = "or_default::stopping")]
     pub early_stopping: EarlyStopping,
+    /// Amounts by which token sequences become more likely.
+    pub sequence_bias: Option<SequenceBias>,
+    /// Makes the end more likely from a number of generated tokens on: that number, and a factor for each further token.
+    pub exponential_decay_length_penalty: Option<(usize, f32)>,
+    /// Whether scores are made probabilities again after all other settings were applied, which beams of different lengths compare.
+    #[serde(deserialize_with = "or_default::flag")]
+    pub renormalize_logits: bool,
+    /// Minimum probability of a sampled token, relative to the most likely one.
+    pub min_p: Option<f32>,
     /// Token sequences that must not be generated.
     pub bad_words_ids: Option<Vec<Vec<u32>>>,
     /// Tokens that must not be generated.
@@ -75,6 +88,9 @@ pub struct Options {
     /// Makes sampling reproducible.
     pub seed: Option<u64>,
 }
+
+/// Token sequences, each with the amount that is added to the score of its last token after the others.
+pub type SequenceBias = Vec<(Vec<u32>, f32)>;
 
 /// One id or several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,10 +140,15 @@ impl Default for Options {
             top_k: None,
             top_p: 1.0,
             repetition_penalty: 1.0,
+            encoder_repetition_penalty: 1.0,
             no_repeat_ngram_size: 0,
             encoder_no_repeat_ngram_size: 0,
             length_penalty: 1.0,
             early_stopping: EarlyStopping::Likely,
+            sequence_bias: None,
+            exponential_decay_length_penalty: None,
+            renormalize_logits: false,
+            min_p: None,
             bad_words_ids: None,
             suppress_tokens: None,
             begin_suppress_tokens: None,
@@ -209,14 +230,23 @@ pub const USER_OPTIONS: [&str; 15] = [
 pub struct Settings(Map<String, Value>);
 
 impl Settings {
-    /// From `generation_config.json`; repositories without one have them in `config.json`.
+    /// From `generation_config.json`; repositories without one have them in `config.json`. An error if one of them is not supported.
     pub fn load(repository: &Repository) -> Result<Self, EngineError> {
-        let mut settings = Map::new();
-        let decoder = repository.config.get("decoder").and_then(Value::as_object);
-        let old = [repository.config.as_object(), decoder];
         let file = repository.json("generation_config.json")?;
+        let decoder = repository.config.get("decoder");
+        let sources = match &file {
+            Some(file) => {
+                GENERATION.check(file)?;
+                vec![file]
+            }
+            None => [Some(&*repository.config), decoder].into_iter().flatten().collect(),
+        };
         let known = serde_json::to_value(Options::default()).unwrap_or_default();
-        for source in old.into_iter().flatten().chain(file.as_ref().and_then(Value::as_object)) {
+        let mut settings = Map::new();
+        for source in sources {
+            if file.is_none() {
+                GENERATION.check_among("config.json", source)?;
+            }
             for name in known.as_object().into_iter().flat_map(Map::keys) {
                 if let Some(value) = source.get(name).filter(|value| !value.is_null()) {
                     settings.insert(name.clone(), value.clone());
@@ -273,6 +303,13 @@ impl Options {
             (!self.do_sample || self.temperature > 0.0, "temperature must be above 0".to_owned()),
             (self.top_p > 0.0 && self.top_p <= 1.0, "top_p must be above 0 and at most 1".to_owned()),
             (self.repetition_penalty > 0.0, "repetition_penalty must be above 0".to_owned()),
+            (self.encoder_repetition_penalty > 0.0, "encoder_repetition_penalty must be above 0".to_owned()),
+            (
+                // The reference applies it to the first beam alone.
+                self.encoder_repetition_penalty == 1.0 || self.num_beams == 1,
+                "encoder_repetition_penalty needs num_beams = 1".to_owned(),
+            ),
+            (self.min_p.is_none_or(|least| (0.0..=1.0).contains(&least)), "min_p must be 0 to 1".to_owned()),
             (self.length_penalty.is_finite(), "length_penalty must be a number".to_owned()),
             (!self.do_sample || self.num_beams == 1, "do_sample needs num_beams = 1".to_owned()),
         ];

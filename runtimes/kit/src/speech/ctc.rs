@@ -48,6 +48,10 @@ pub struct Ctc {
     blank: u32,
     /// The label of the gap between words.
     gap: String,
+    /// What stands for the gap in a text.
+    space: String,
+    /// Whether texts are in lower case.
+    lower_cases: bool,
     /// Samples of one label.
     stride: usize,
 }
@@ -87,6 +91,8 @@ impl Ctc {
             letters,
             blank: blank.ok_or_else(|| invalid_model("the vocabulary has no blank token"))?,
             gap: named("word_delimiter_token", "|"),
+            space: named("replace_word_delimiter_char", " "),
+            lower_cases: tokens.get("do_lower_case").and_then(Value::as_bool).unwrap_or(false),
             stride,
         })
     }
@@ -106,15 +112,15 @@ impl Transcriber for Ctc {
             normalise(&mut samples);
         }
         let labels = self.labels(&samples, job)?;
-        let words = self.words(&labels);
-        let text: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
-        let mut output = json!({ "text": text.join(" ") });
+        let text = self.text(&labels);
+        let mut output = json!({ "text": text });
         if request.timestamps != Timestamps::None {
+            let words = self.words(&labels);
             let seconds = |samples: usize| (samples as f64 / f64::from(self.rate) * 1000.0).round() / 1000.0;
             let time = |word: &Word| json!({ "start": seconds(word.start), "end": seconds(word.end), "text": word.text });
             output["segments"] = words.iter().map(time).collect();
         }
-        job.token(text.join(" "), labels.len() as u32);
+        job.token(text, labels.len() as u32);
         Ok(Answer::of(output, labels.len() as u64))
     }
 }
@@ -149,6 +155,27 @@ impl Ctc {
         Ok(logits.rows().into_iter().map(|row| scores::argmax(row.to_vec()) as u32).collect())
     }
 
+    /// The text that labels spell, as the reference writes it: two gaps with a blank between them are two spaces.
+    fn text(&self, labels: &[u32]) -> String {
+        let mut text = String::new();
+        let mut last = self.blank;
+        for &label in labels {
+            if label != last && label != self.blank {
+                match self.letters.get(&label) {
+                    Some(letter) if *letter == self.gap => text.push_str(&self.space),
+                    Some(letter) => text.push_str(letter),
+                    None => {}
+                }
+            }
+            last = label;
+        }
+        self.cased(text.trim())
+    }
+
+    fn cased(&self, text: &str) -> String {
+        if self.lower_cases { text.to_lowercase() } else { text.to_owned() }
+    }
+
     /// The words that labels spell: a repeated label is one letter, and a blank separates two equal letters.
     fn words(&self, labels: &[u32]) -> Vec<Word> {
         let mut words: Vec<Word> = Vec::new();
@@ -176,6 +203,7 @@ impl Ctc {
                 open = true;
             }
         }
+        words.iter_mut().for_each(|word| word.text = self.cased(&word.text));
         words
     }
 }
@@ -209,4 +237,55 @@ fn normalise(samples: &mut [f32]) {
     let spread = samples.iter().map(|&sample| (f64::from(sample) - mean).powi(2)).sum::<f64>() / count;
     let scale = (spread + 1e-7).sqrt();
     samples.iter_mut().for_each(|sample| *sample = ((f64::from(*sample) - mean) / scale) as f32);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Silent;
+
+    impl AcousticModel for Silent {
+        fn name(&self) -> &'static str {
+            "none"
+        }
+
+        fn longest(&self) -> Option<usize> {
+            None
+        }
+
+        fn of_features(&self) -> Option<usize> {
+            None
+        }
+
+        fn logits(&self, _: &[f32]) -> Result<Array2<f32>, EngineError> {
+            Ok(Array2::zeros((1, 1)))
+        }
+    }
+
+    fn ctc(space: &str, lower_cases: bool) -> Ctc {
+        let letters =
+            ["<pad>", "|", "A", "b", "</s>"].into_iter().zip(0..).map(|(letter, id)| (id, letter.to_owned()));
+        Ctc {
+            model: Box::new(Silent),
+            rate: 16_000,
+            normalises: false,
+            letters: letters.collect(),
+            blank: 0,
+            gap: "|".to_owned(),
+            space: space.to_owned(),
+            lower_cases,
+            stride: 320,
+        }
+    }
+
+    #[test]
+    fn labels_spell_a_text_as_the_reference_does() {
+        let labels = [1, 2, 2, 0, 2, 1, 0, 1, 3, 4, 1];
+        assert_eq!(ctc(" ", false).text(&labels), "AA  b</s>");
+        assert_eq!(ctc("_", true).text(&labels), "_aa__b</s>_");
+        let words: Vec<String> = ctc(" ", true).words(&labels).into_iter().map(|word| word.text).collect();
+        assert_eq!(words, ["aa", "b</s>"]);
+    }
 }

@@ -18,6 +18,7 @@ use crate::{
         stream::Stream,
     },
     job::{Answer, Job},
+    keys::unsupported,
     media::sound,
     repository::Repository,
     text::{scores, tokens::Tokens},
@@ -71,7 +72,61 @@ pub struct Whisper {
     /// Tokens of languages by code; empty if the model supports only English.
     languages: Map<String, Value>,
     tasks: Map<String, Value>,
+    /// What the repository sets for jobs that choose nothing.
+    defaults: Defaults,
     longest: usize,
+}
+
+/// Language and task of jobs that choose none. Without a language it is detected; without a task the model transcribes.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Defaults {
+    language: Option<u32>,
+    task: Option<u32>,
+}
+
+impl Defaults {
+    /// From `language` and `task`, or else from the tokens that older repositories force. An error if the model does not know them.
+    fn of(
+        file: &Value,
+        config: &Value,
+        languages: &Map<String, Value>,
+        tasks: &Map<String, Value>,
+        none: u32,
+    ) -> Result<Self, EngineError> {
+        const FILE: &str = "generation_config.json";
+        let id =
+            |map: &Map<String, Value>, name: &str| map.get(name).and_then(Value::as_u64).map(|id| id as u32);
+        let named = |name: &str| file.get(name).filter(|value| !value.is_null());
+        if named("language").is_some() || named("task").is_some() {
+            let known = |name: &str, find: &dyn Fn(&str) -> Option<u32>| {
+                let Some(value) = named(name) else { return Ok(None) };
+                value.as_str().and_then(find).map(Some).ok_or_else(|| unsupported(FILE, name, value))
+            };
+            let language = known("language", &|code| {
+                id(languages, &format!("<|{code}|>")).or_else(|| id(languages, code))
+            })?;
+            return Ok(Self { language, task: known("task", &|task| id(tasks, task))? });
+        }
+        let forced =
+            |file: &'_ Value| file.get("forced_decoder_ids").filter(|value| !value.is_null()).cloned();
+        let Some(forced) = forced(file).or_else(|| forced(config)) else { return Ok(Self::default()) };
+        let mut defaults = Self::default();
+        let is_one_of = |map: &Map<String, Value>, token| map.values().any(|id| id.as_u64() == Some(token));
+        for (place, pair) in forced.as_array().into_iter().flatten().enumerate() {
+            let (at, token) = (pair.get(0).and_then(Value::as_u64), pair.get(1));
+            let in_order = at == Some(place as u64 + 1);
+            match token.and_then(Value::as_u64) {
+                None if in_order && token.is_some_and(Value::is_null) => {}
+                Some(token) if in_order && is_one_of(languages, token) => {
+                    defaults.language = Some(token as u32)
+                }
+                Some(token) if in_order && is_one_of(tasks, token) => defaults.task = Some(token as u32),
+                Some(token) if in_order && token == u64::from(none) => {}
+                _ => return Err(unsupported(FILE, "forced_decoder_ids", &forced)),
+            }
+        }
+        Ok(defaults)
+    }
 }
 
 impl Whisper {
@@ -98,12 +153,15 @@ impl Whisper {
         if longest <= LONGEST_PROMPT {
             return Err(invalid_model(format!("the decoder takes {longest} tokens: too few for a text")));
         }
+        let languages = if is_multilingual { map("lang_to_id") } else { Map::new() };
+        let tasks = map("task_to_id");
         Ok(Self {
             settings: Settings::load(repository)?.by_default(1),
             start,
             times: Times { first: none + 1, none, end, latest_start: id("max_initial_timestamp_index") },
-            languages: if is_multilingual { map("lang_to_id") } else { Map::new() },
-            tasks: map("task_to_id"),
+            defaults: Defaults::of(&file, config, &languages, &tasks, none)?,
+            languages,
+            tasks,
             longest,
             tokens,
             networks,
@@ -231,14 +289,20 @@ impl Whisper {
                     token.ok_or_else(|| invalid_input(format!("the model knows no language {code:?}")))?
                         as u32
                 }
-                None => self.detect(states)?,
+                None => match self.defaults.language {
+                    Some(token) => token,
+                    None => self.detect(states)?,
+                },
             };
             prompt.push(token);
             let named = self.languages.iter().find(|(_, id)| id.as_u64() == Some(token.into()));
             spoken = named.map(|(name, _)| name.trim_matches(['<', '|', '>']).to_owned());
-            let task = request.task.as_deref().unwrap_or("transcribe");
-            let task = self.tasks.get(task).and_then(Value::as_u64);
-            prompt.push(task.ok_or_else(|| invalid_input("task must be transcribe or translate"))? as u32);
+            let known = |task: &str| self.tasks.get(task).and_then(Value::as_u64).map(|id| id as u32);
+            let task = match (&request.task, self.defaults.task) {
+                (None, Some(task)) => Some(task),
+                (task, _) => known(task.as_deref().unwrap_or("transcribe")),
+            };
+            prompt.push(task.ok_or_else(|| invalid_input("task must be transcribe or translate"))?);
         }
         if !with_times {
             prompt.push(self.times.none);
@@ -286,5 +350,41 @@ impl Whisper {
             usage: Usage::tokens(total.prompt_tokens, total.written),
             finish_reason: Some(finish),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_repository_sets_language_and_task_of_jobs_that_choose_none() {
+        let map = |value: Value| value.as_object().cloned().unwrap_or_default();
+        let languages = map(json!({"<|en|>": 10, "<|de|>": 11}));
+        let tasks = map(json!({"translate": 20, "transcribe": 21}));
+        let of = |file: Value, config: Value| Defaults::of(&file, &config, &languages, &tasks, 30);
+        let defaults = |language, task| Defaults { language, task };
+        let found = |file: Value| of(file, Value::Null).expect("known");
+        assert_eq!(found(json!({"language": "de"})), defaults(Some(11), None));
+        assert_eq!(found(json!({"language": "<|de|>", "task": "translate"})), defaults(Some(11), Some(20)));
+        assert_eq!(
+            found(json!({"forced_decoder_ids": [[1, 11], [2, 20], [3, 30]]})),
+            defaults(Some(11), Some(20))
+        );
+        assert_eq!(found(json!({"forced_decoder_ids": [[1, null], [2, 21]]})), defaults(None, Some(21)));
+        assert_eq!(
+            found(json!({"task": "translate", "forced_decoder_ids": [[1, 11]]})),
+            defaults(None, Some(20))
+        );
+        let old = of(json!({}), json!({"forced_decoder_ids": [[1, 10]]})).expect("known");
+        assert_eq!(old, defaults(Some(10), None));
+        for unknown in [
+            json!({"language": "xx"}),
+            json!({"forced_decoder_ids": [[2, 11]]}),
+            json!({"forced_decoder_ids": [[1, 99]]}),
+        ] {
+            let refused = of(unknown.clone(), Value::Null).expect_err("unknown").message().to_owned();
+            assert!(refused.starts_with("generation_config.json: "), "{unknown}: {refused}");
+        }
     }
 }

@@ -3,14 +3,14 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::repository::Repository;
+use crate::{error::EngineError, keys::unsupported, repository::Repository};
 
 /// A label and its score.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Scored {
     /// Its name in the model's settings.
     pub label: String,
-    /// Between 0 and 1.
+    /// Between 0 and 1, but for a regression.
     pub score: f32,
 }
 
@@ -25,6 +25,50 @@ pub fn softmax(logits: &[f32]) -> Vec<f32> {
 /// The probability of an independent label.
 pub fn sigmoid(logit: f32) -> f32 {
     1.0 / (1.0 + (-logit).exp())
+}
+
+/// Maximum number of classes.
+const MAX_CLASSES: usize = 100_000;
+
+/// How the scores of classes relate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Problem {
+    /// One class applies: the scores are probabilities that sum to 1.
+    OneOf,
+    /// Classes are independent of each other: each score is a probability.
+    AnyOf,
+    /// Scores are values of any size.
+    Regression,
+}
+
+impl Problem {
+    /// From `config.json`. An error if its `problem_type` is unknown.
+    pub fn of(repository: &Repository, classes: usize) -> Result<Self, EngineError> {
+        let named = repository.config.get("problem_type").filter(|value| !value.is_null());
+        match named.map(|value| value.as_str().unwrap_or_default()) {
+            Some("regression") => Ok(Self::Regression),
+            Some("multi_label_classification") => Ok(Self::AnyOf),
+            None | Some("single_label_classification") if classes == 1 => Ok(Self::AnyOf),
+            None | Some("single_label_classification") => Ok(Self::OneOf),
+            Some(_) => Err(unsupported("config.json", "problem_type", named.unwrap_or(&Value::Null))),
+        }
+    }
+
+    /// Logits to scores.
+    pub fn scores(self, logits: &[f32]) -> Vec<f32> {
+        match self {
+            Self::OneOf => softmax(logits),
+            Self::AnyOf => logits.iter().map(|&logit| sigmoid(logit)).collect(),
+            Self::Regression => logits.to_vec(),
+        }
+    }
+}
+
+/// The number of a model's classes: a configuration without names has two.
+pub fn class_count(repository: &Repository) -> usize {
+    let named = repository.config.get("id2label").and_then(Value::as_object).map(serde_json::Map::len);
+    let counted = || Some(repository.config.get("num_labels")?.as_u64()? as usize);
+    named.or_else(counted).unwrap_or(2).clamp(1, MAX_CLASSES)
 }
 
 /// The names of a model's classes, by index.

@@ -9,7 +9,7 @@ use tokenizers::{
 use crate::{
     error::{EngineError, ErrorKind, guarded, invalid_input, invalid_model},
     repository::Repository,
-    text::rules,
+    text::{overrides, rules},
 };
 
 /// Maximum size of a text in bytes.
@@ -27,6 +27,8 @@ pub struct Tokens {
     pub max_length: usize,
     /// Pads shorter texts.
     pub pad_id: i64,
+    /// Where texts that are too long are truncated.
+    cut_side: TruncationDirection,
     /// `tokenizer_config.json`.
     pub settings: Value,
 }
@@ -40,16 +42,18 @@ impl Tokens {
         rules::check_all(&bytes)?;
         let mut tokenizer = guarded("invalid tokenizer.json", || Tokenizer::from_bytes(bytes))?
             .map_err(|error| invalid_model("invalid tokenizer.json").because(error))?;
+        let settings = repository.json("tokenizer_config.json")?.unwrap_or_default();
+        let cut_side = overrides::cut_side(&tokenizer, &settings)?;
+        overrides::apply(&mut tokenizer, &settings, &repository.config)?;
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| invalid_model("tokenizer.json").because(error))?;
         let frame = tokenizer.get_post_processor().cloned();
         tokenizer.with_post_processor(None::<PostProcessorWrapper>);
-        let settings = repository.json("tokenizer_config.json")?.unwrap_or_default();
         let max_length = longest(&repository.config, &settings);
         let pad = repository.config.get("pad_token_id").and_then(Value::as_i64);
         let named = settings.get("pad_token").and_then(token_text);
         let pad = named.and_then(|token| tokenizer.token_to_id(&token)).map(i64::from).or(pad);
-        Ok(Self { tokenizer, frame, max_length, pad_id: pad.unwrap_or(0), settings })
+        Ok(Self { tokenizer, frame, max_length, pad_id: pad.unwrap_or(0), cut_side, settings })
     }
 
     /// The tokenizer itself.
@@ -114,9 +118,18 @@ impl Tokens {
         }
         let strategy = TruncationStrategy::OnlySecond;
         let strategy = if second.is_some() { strategy } else { TruncationStrategy::OnlyFirst };
-        let cut = TruncationParams { max_length, stride, strategy, direction: TruncationDirection::Right };
-        let (first, second) = truncate_encodings(first, second, &cut).map_err(unreadable)?;
-        self.framed(first, second)
+        let cut = TruncationParams { max_length, stride, strategy, direction: self.cut_side };
+        let (mut first, mut second) = truncate_encodings(first, second, &cut).map_err(unreadable)?;
+        // Framed one by one: a frame sets the types of the first piece alone.
+        let rest = second.as_mut().unwrap_or(&mut first).take_overflowing();
+        let piece = |piece: Encoding| match &second {
+            Some(_) => self.framed(first.clone(), Some(piece)),
+            None => self.framed(piece, None),
+        };
+        let rest = rest.into_iter().map(piece).collect::<Result<Vec<_>, _>>()?;
+        let mut whole = self.framed(first, second)?;
+        whole.set_overflowing(rest);
+        Ok(whole)
     }
 
     /// A pair of texts of which the first is truncated so that both fit.
@@ -132,7 +145,7 @@ impl Tokens {
         if left == 0 {
             return Err(invalid_input(format!("{} tokens leave no space for the text", second.len())));
         }
-        first.truncate(left, 0, TruncationDirection::Right);
+        first.truncate(left, 0, self.cut_side);
         first.take_overflowing();
         self.framed(first, Some(second))
     }

@@ -5,7 +5,7 @@ use island_runtimes_kit::{
     job::{Answer, Job, parse_input},
     pipeline::Pipeline,
     text::{
-        scores,
+        scores::{self, Problem},
         tokens::{self, Tokens},
     },
 };
@@ -30,22 +30,17 @@ struct Classifier {
     tokens: Tokens,
     graph: Batcher,
     labels: Vec<String>,
-    /// Whether labels are independent of each other.
-    is_multi_label: bool,
+    problem: Problem,
 }
 
 /// Loads a text classifier.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
     let graph = Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id);
-    let config = &loader.repository.config;
-    let classes = config.get("id2label").and_then(Value::as_object).map_or(0, serde_json::Map::len);
-    let classes =
-        config.get("num_labels").and_then(Value::as_u64).map_or(classes, |count| count as usize).max(1);
+    let classes = scores::class_count(&loader.repository);
     let labels = scores::labels(&loader.repository, classes);
-    let problem = config.get("problem_type").and_then(Value::as_str);
-    let is_multi_label = problem == Some("multi_label_classification") || classes == 1;
-    Ok(Box::new(Classifier { tokens, graph, labels, is_multi_label }))
+    let problem = Problem::of(&loader.repository, classes)?;
+    Ok(Box::new(Classifier { tokens, graph, labels, problem }))
 }
 
 impl Pipeline for Classifier {
@@ -66,12 +61,8 @@ impl Pipeline for Classifier {
                 format!("the graph gives {} classes, config.json names {}", logits.len(), self.labels.len());
             return Err(invalid_model(message));
         }
-        let probabilities = if self.is_multi_label {
-            logits.iter().map(|&logit| scores::sigmoid(logit)).collect()
-        } else {
-            scores::softmax(&logits)
-        };
-        let top_k_labels = scores::top_k_labels(self.labels.iter().cloned(), &probabilities, top_k);
+        let scored = self.problem.scores(&logits);
+        let top_k_labels = scores::top_k_labels(self.labels.iter().cloned(), &scored, top_k);
         Ok(Answer::of(scores::answer(&top_k_labels), encoding.len() as u64))
     }
 

@@ -6,7 +6,7 @@ use island_runtimes_kit::{
     pipeline::Pipeline,
     text::tokens::{self, Tokens},
 };
-use ndarray::{Array1, ArrayD, Axis, Ix2};
+use ndarray::{Array1, ArrayD, ArrayView2, Axis, Ix2};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -15,8 +15,14 @@ use crate::{
     task::Loader,
 };
 
+mod modules;
+
+use modules::Module;
+
 /// Maximum number of texts of one job.
 const MAX_TEXTS: usize = 2048;
+/// Output of graphs that contain the pooling and what follows it.
+const SENTENCE: &str = "sentence_embedding";
 
 #[derive(Debug, Deserialize)]
 #[expect(clippy::struct_field_names, reason = "OpenAI's name")]
@@ -47,7 +53,10 @@ enum Pooling {
 struct Embedder {
     tokens: Tokens,
     graph: Batcher,
-    pooling: Pooling,
+    /// Their vectors follow each other in the embedding.
+    pooling: Vec<Pooling>,
+    /// What follows the pooling.
+    modules: Vec<Module>,
     normalises: bool,
     lower_cases: bool,
     prompts: Map<String, Value>,
@@ -62,17 +71,13 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let repository = &loader.repository;
     let tokens = Tokens::load(repository)?;
     let graph = Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id);
-    let modules = repository.json("modules.json")?.unwrap_or_default();
-    let kinds: Vec<&str> =
-        modules.as_array().into_iter().flatten().filter_map(|module| module.get("type")?.as_str()).collect();
-    if kinds.iter().any(|kind| kind.ends_with(".Dense")) {
-        return Err(invalid_model("modules.json has a dense layer after pooling, which is in no ONNX file"));
-    }
-    let pool = repository.json("1_Pooling/config.json")?.unwrap_or_default();
+    let has_modules = graph.graph().outputs().iter().any(|name| name == SENTENCE);
+    let found = modules::load(repository, has_modules)?;
+    let pool = found.pooling;
     let named = repository.json("config_sentence_transformers.json")?.unwrap_or_default();
     let sentence = repository.json("sentence_bert_config.json")?.unwrap_or_default();
     let pooling = match loader.settings.get("pooling").and_then(Value::as_str) {
-        Some(name) => by_name(name)?,
+        Some(name) => vec![by_name(name)?],
         None => by_file(&pool)?,
     };
     let normalises = loader.settings.get("normalize").and_then(Value::as_bool);
@@ -81,7 +86,8 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let default_prompt = loader.setting("default_prompt_name", &named).and_then(Value::as_str);
     Ok(Box::new(Embedder {
         pooling,
-        normalises: normalises.unwrap_or_else(|| kinds.iter().any(|kind| kind.ends_with(".Normalize"))),
+        normalises: normalises.unwrap_or(found.normalises),
+        modules: found.after,
         lower_cases: sentence.get("do_lower_case").and_then(Value::as_bool).unwrap_or(false),
         default_prompt: default_prompt.map(str::to_owned),
         prompts,
@@ -104,20 +110,30 @@ fn by_name(name: &str) -> Result<Pooling, EngineError> {
     })
 }
 
-/// Newer repositories name the mode, older ones have a flag for each.
-fn by_file(pool: &Value) -> Result<Pooling, EngineError> {
-    if let Some(name) = pool.get("pooling_mode").and_then(Value::as_str) {
-        return by_name(name);
+/// Newer repositories name one mode or several, older ones have a flag for each. The order of the flags is that of the vectors.
+fn by_file(pool: &Value) -> Result<Vec<Pooling>, EngineError> {
+    match pool.get("pooling_mode") {
+        Some(Value::String(name)) => return Ok(vec![by_name(name)?]),
+        Some(Value::Array(names)) if !names.is_empty() => {
+            return names.iter().map(|name| by_name(name.as_str().unwrap_or_default())).collect();
+        }
+        Some(other) if !other.is_null() => {
+            return Err(invalid_model(format!("unknown pooling {other}")));
+        }
+        _ => {}
     }
-    let known = [
+    let flags = [
         ("pooling_mode_cls_token", Pooling::Cls),
         ("pooling_mode_max_tokens", Pooling::Max),
+        ("pooling_mode_mean_tokens", Pooling::Mean),
         ("pooling_mode_mean_sqrt_len_tokens", Pooling::MeanSqrt),
         ("pooling_mode_weightedmean_tokens", Pooling::WeightedMean),
         ("pooling_mode_lasttoken", Pooling::LastToken),
     ];
     let is_set = |name: &str| pool.get(name).and_then(Value::as_bool).unwrap_or(false);
-    Ok(known.into_iter().find(|(name, _)| is_set(name)).map_or(Pooling::Mean, |(_, pooling)| pooling))
+    let set: Vec<Pooling> =
+        flags.into_iter().filter(|(name, _)| is_set(name)).map(|(_, mode)| mode).collect();
+    Ok(if set.is_empty() { vec![Pooling::Mean] } else { set })
 }
 
 impl Embedder {
@@ -132,7 +148,7 @@ impl Embedder {
 
     /// The vector of a text, without its first `skipped` tokens.
     fn pool(&self, results: &RowResults, skipped: usize) -> Result<Array1<f32>, EngineError> {
-        if let Some(pooled) = output(results, &["sentence_embedding"]) {
+        if let Some(pooled) = output(results, &[SENTENCE]) {
             return Ok(flat(pooled));
         }
         let states = output(results, &["last_hidden_state", "token_embeddings", "hidden_states", "logits"])
@@ -142,20 +158,29 @@ impl Embedder {
         if states.nrows() == 0 {
             return Err(invalid_model("the graph gives no state for any token"));
         }
-        let states = states.slice_axis(Axis(0), (skipped.min(states.nrows().saturating_sub(1))..).into());
-        let count = states.nrows().max(1) as f32;
-        Ok(match self.pooling {
-            Pooling::Cls => states.row(0).to_owned(),
-            Pooling::LastToken => states.row(states.nrows() - 1).to_owned(),
-            Pooling::Mean => states.sum_axis(Axis(0)) / count,
-            Pooling::MeanSqrt => states.sum_axis(Axis(0)) / count.sqrt(),
-            Pooling::Max => states.fold_axis(Axis(0), f32::NEG_INFINITY, |a, b| a.max(*b)),
-            Pooling::WeightedMean => {
-                let weights = Array1::from_shape_fn(states.nrows(), |place| (place + 1) as f32);
+        let skipped = skipped.min(states.nrows() - 1);
+        let states = states.slice_axis(Axis(0), (skipped..).into());
+        let pooled = self.pooling.iter().flat_map(|pooling| pooling.of(states, skipped));
+        self.modules.iter().try_fold(pooled.collect(), |vector, module| module.apply(vector))
+    }
+}
+
+impl Pooling {
+    /// The vector of at least one state, the first of which is of token number `first`.
+    fn of(self, states: ArrayView2<'_, f32>, first: usize) -> Array1<f32> {
+        let count = states.nrows() as f32;
+        match self {
+            Self::Cls => states.row(0).to_owned(),
+            Self::LastToken => states.row(states.nrows() - 1).to_owned(),
+            Self::Mean => states.sum_axis(Axis(0)) / count,
+            Self::MeanSqrt => states.sum_axis(Axis(0)) / count.sqrt(),
+            Self::Max => states.fold_axis(Axis(0), f32::NEG_INFINITY, |a, b| a.max(*b)),
+            Self::WeightedMean => {
+                let weights = Array1::from_shape_fn(states.nrows(), |place| (first + place + 1) as f32);
                 let sum = weights.sum();
                 weights.dot(&states) / sum
             }
-        })
+        }
     }
 }
 
@@ -211,4 +236,35 @@ impl Pipeline for Embedder {
 
 fn flat(array: &ArrayD<f32>) -> Array1<f32> {
     array.iter().copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::arr2;
+
+    use super::*;
+
+    #[test]
+    fn several_poolings_follow_each_other() {
+        let modes = |pool: Value| by_file(&pool).expect("known");
+        assert_eq!(modes(json!({"pooling_mode": ["cls", "mean"]})), [Pooling::Cls, Pooling::Mean]);
+        assert_eq!(modes(json!({"pooling_mode": "max"})), [Pooling::Max]);
+        let flags = json!({"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true, "pooling_mode_max_tokens": false});
+        assert_eq!(modes(flags), [Pooling::Cls, Pooling::Mean]);
+        assert_eq!(modes(json!({})), [Pooling::Mean]);
+        for unknown in [
+            json!({"pooling_mode": "median"}),
+            json!({"pooling_mode": 1}),
+            json!({"pooling_mode": ["cls", 1]}),
+        ] {
+            assert!(by_file(&unknown).is_err(), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn weights_count_the_tokens_of_a_prompt_that_is_left_out() {
+        let states = arr2(&[[1.0], [3.0]]);
+        assert_eq!(Pooling::WeightedMean.of(states.view(), 0)[0], 7.0 / 3.0);
+        assert_eq!(Pooling::WeightedMean.of(states.view(), 2)[0], 15.0 / 7.0);
+    }
 }

@@ -105,11 +105,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     }
     let tokens = Tokens::load(&loader.repository)?;
     let graph = Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id);
-    let classes =
-        loader.repository.config.get("id2label").and_then(Value::as_object).map_or(0, serde_json::Map::len);
-    if classes == 0 {
-        return Err(invalid_model("config.json has no id2label"));
-    }
+    let classes = scores::class_count(&loader.repository);
     let marks_continuation = matches!(tokens.inner().get_model(), tokenizers::ModelWrapper::WordPiece(_));
     let labels = scores::labels(&loader.repository, classes);
     Ok(Box::new(Tagger::Own(Labeller { tokens, graph, labels, marks_continuation })))
@@ -238,11 +234,8 @@ impl Labeller {
                     !begins && kind == self.tag(pieces[place - 1].class).1
                 };
                 if !goes_on && place > begin {
-                    entities.push(self.entity(
-                        self.tag(pieces[begin].class).1,
-                        &pieces[begin..place],
-                        &letters,
-                    ));
+                    let label = kind(&self.labels[pieces[begin].class]);
+                    entities.push(self.entity(label, &pieces[begin..place], &letters));
                     begin = place;
                 }
             }
@@ -275,6 +268,11 @@ impl Pipeline for Tagger {
             Self::Given(gliner) => gliner.graphs(),
         }
     }
+}
+
+/// What a label names behind its prefix: `PER` of `B-PER`, and of `S-PER` and `E-PER` in other schemes.
+fn kind(label: &str) -> &str {
+    label.split_once('-').map_or(label, |(_, kind)| kind)
 }
 
 /// One label for a word of several tokens.

@@ -164,19 +164,36 @@ impl Rewriter {
         }
     }
 
-    /// The input as these models were trained: the language, the text, the end token.
+    /// The input as these models were trained: the language, the text, the end token; or the text, the end token, the language.
     fn in_language(&self, text: &str, language: u32, truncate: bool) -> Result<Vec<u32>, EngineError> {
         let encoding = self.encode(text, truncate)?;
         let mut ids = encoding.get_ids().to_vec();
-        if let Some(first) = ids.first_mut().filter(|first| self.is_language(**first)) {
+        let place = if self.has_language_last() { ids.last_mut() } else { ids.first_mut() };
+        if let Some(place) = place.filter(|place| self.is_language(**place)) {
             // The tokenizer's post-processor has the language it was saved with.
-            *first = language;
+            *place = language;
             return Ok(ids);
         }
         let own =
             ids.iter().zip(encoding.get_special_tokens_mask()).filter(|&(_, &is_special)| is_special == 0);
+        let own = own.map(|(&id, _)| id);
         let end = self.tokens.special("eos_token").and_then(|end| self.tokens.id(&end));
-        Ok(std::iter::once(language).chain(own.map(|(&id, _)| id)).chain(end).collect())
+        Ok(if self.has_language_last() {
+            own.chain(end).chain([language]).collect()
+        } else {
+            std::iter::once(language).chain(own).chain(end).collect()
+        })
+    }
+
+    /// Whether the language follows the text and its end: the tokenizers of the first mBART and of the first NLLB.
+    fn has_language_last(&self) -> bool {
+        let settings = &self.tokens.settings;
+        let class = settings.get("tokenizer_class").and_then(Value::as_str).unwrap_or_default();
+        match class.strip_suffix("Fast").unwrap_or(class) {
+            "MBartTokenizer" => true,
+            "NllbTokenizer" => settings.get("legacy_behaviour").and_then(Value::as_bool).unwrap_or(false),
+            _ => false,
+        }
     }
 
     fn is_language(&self, id: u32) -> bool {

@@ -6,7 +6,7 @@ use island_runtimes_kit::{
     job::{Answer, Job, parse_input},
     media::picture,
     pipeline::Pipeline,
-    text::scores,
+    text::scores::{self, Problem},
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -27,19 +27,21 @@ struct Classifier {
     graph: Graph,
     preprocessor: Preprocessor,
     labels: Vec<String>,
-    /// Whether labels are independent of each other.
-    is_multi_label: bool,
+    problem: Problem,
 }
 
 /// Loads an image classifier.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
-    let config = &loader.repository.config;
     let labels = super::labels(&loader.repository);
-    let problem = config.get("problem_type").and_then(Value::as_str);
     Ok(Box::new(Classifier {
         graph: loader.graph(&["model"])?,
         preprocessor: Preprocessor::load(&loader.repository)?,
-        is_multi_label: problem == Some("multi_label_classification") || labels.len() == 1,
+        // The reference knows no regression of images.
+        problem: match Problem::of(&loader.repository, labels.len())? {
+            Problem::Regression if labels.len() == 1 => Problem::AnyOf,
+            Problem::Regression => Problem::OneOf,
+            problem => problem,
+        },
         labels,
     }))
 }
@@ -57,11 +59,7 @@ impl Pipeline for Classifier {
                 format!("the graph gives {} classes, config.json names {}", logits.len(), self.labels.len());
             return Err(invalid_model(message));
         }
-        let probabilities = if self.is_multi_label {
-            logits.iter().map(|&logit| scores::sigmoid(logit)).collect()
-        } else {
-            scores::softmax(&logits)
-        };
+        let probabilities = self.problem.scores(&logits);
         let top_k_labels =
             scores::top_k_labels(self.labels.iter().cloned(), &probabilities, Some(top_k.unwrap_or(TOP_K)));
         Ok(Answer::of(scores::answer(&top_k_labels), 0))

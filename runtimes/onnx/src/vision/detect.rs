@@ -8,6 +8,7 @@ use island_runtimes_graph::{Graph, Results};
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
     job::{Answer, Job, parse_input},
+    keys::unsupported,
     media::picture,
     pipeline::Pipeline,
     repository::Repository,
@@ -17,7 +18,7 @@ use ndarray::{Array2, ArrayD, Ix3};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::preprocess::Preprocessor;
+use super::preprocess::{self, Preprocessor};
 use crate::task::Loader;
 
 pub mod grid;
@@ -27,6 +28,8 @@ use grid::Grid;
 
 /// Maximum number of detections of an answer.
 const MAX_DETECTIONS: usize = 1000;
+/// Number of pairs that the processors of Conditional and Deformable DETR keep.
+const MAX_PAIRS: usize = 100;
 /// Default score threshold of queries.
 const THRESHOLD: f32 = 0.5;
 
@@ -67,9 +70,34 @@ struct BoundingBox {
 enum Head {
     /// Each query is one object, or none: the last class.
     OneOf(Preprocessor),
-    /// Each query has independent classes; the most likely pairs count.
-    AnyOf(Preprocessor),
+    /// Each query has independent classes; this number of the most likely pairs counts, as many as there are queries if absent.
+    AnyOf(Preprocessor, Option<usize>),
     Grid(Grid),
+}
+
+/// How queries are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Queries {
+    /// Each is one object, or none.
+    OneOf,
+    /// Their classes are independent, and this number of pairs counts, as many as there are queries if absent.
+    AnyOf(Option<usize>),
+}
+
+impl Queries {
+    /// As the reference reads them: by the class of the processor, whatever the model is; by the model only if the repository names no class.
+    fn of(class: &str, model: &str) -> Result<Self, EngineError> {
+        Ok(match (class, model) {
+            ("RTDetr" | "RfDetr", _) | ("", "rt_detr" | "rt_detr_v2" | "d_fine" | "rf_detr") => {
+                Self::AnyOf(None)
+            }
+            ("ConditionalDetr" | "DeformableDetr", _)
+            | ("", "deformable_detr" | "conditional_detr" | "dab-detr") => Self::AnyOf(Some(MAX_PAIRS)),
+            ("Detr" | "Yolos", _) | ("", "detr" | "yolos" | "table-transformer") => Self::OneOf,
+            ("", _) => return Err(unsupported("config.json", "model_type", &model.into())),
+            _ => return Err(unsupported("preprocessor_config.json", "image_processor_type", &class.into())),
+        })
+    }
 }
 
 struct Detector {
@@ -86,11 +114,10 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let labels = super::labels(&loader.repository);
     let detector = if has_queries {
         let preprocessor = Preprocessor::load(&loader.repository)?;
-        let head = match kind {
-            "rt_detr" | "rt_detr_v2" | "d_fine" | "rf_detr" | "deformable_detr" | "conditional_detr" => {
-                Head::AnyOf(preprocessor)
-            }
-            _ => Head::OneOf(preprocessor),
+        let class = preprocess::class(&loader.repository)?;
+        let head = match Queries::of(class.as_deref().unwrap_or_default(), kind)? {
+            Queries::OneOf => Head::OneOf(preprocessor),
+            Queries::AnyOf(most) => Head::AnyOf(preprocessor, most),
         };
         Detector { graph, head, labels }
     } else {
@@ -113,12 +140,13 @@ impl Detector {
     fn found(&self, picture: &RgbImage, threshold: Option<f32>) -> Result<Vec<Found>, EngineError> {
         let threshold_or = |usual: f32| threshold.unwrap_or(usual);
         match &self.head {
-            Head::OneOf(preprocessor) | Head::AnyOf(preprocessor) => {
+            Head::OneOf(preprocessor) | Head::AnyOf(preprocessor, _) => {
                 let prepared = preprocessor.prepare(picture)?;
                 let (logits, boxes) = queries(&self.graph.run(prepared.feeds(&self.graph))?)?;
                 let candidates = match &self.head {
                     Head::OneOf(_) => one_of(&logits),
-                    _ => any_of(&logits),
+                    Head::AnyOf(_, most) => any_of(&logits, most.unwrap_or(logits.nrows())),
+                    Head::Grid(_) => Vec::new(),
                 };
                 let least = threshold_or(THRESHOLD);
                 let kept = candidates.into_iter().filter(|(_, _, score)| *score > least);
@@ -197,14 +225,14 @@ fn one_of(logits: &Array2<f32>) -> Vec<(usize, usize, f32)> {
     logits.rows().into_iter().enumerate().map(best).collect()
 }
 
-/// The most likely pairs of query and class, as many as there are queries.
-fn any_of(logits: &Array2<f32>) -> Vec<(usize, usize, f32)> {
+/// The `most` most likely pairs of query and class.
+fn any_of(logits: &Array2<f32>, most: usize) -> Vec<(usize, usize, f32)> {
     let mut pairs: Vec<(usize, usize, f32)> = logits
         .indexed_iter()
         .map(|((query, class), &logit)| (query, class, scores::sigmoid(logit)))
         .collect();
     pairs.sort_by(|a, b| b.2.total_cmp(&a.2));
-    pairs.truncate(logits.nrows());
+    pairs.truncate(most);
     pairs
 }
 
@@ -213,4 +241,35 @@ fn corners(sides: Option<&[f32]>, picture: &RgbImage) -> [f32; 4] {
     let Some(&[x, y, w, h]) = sides.and_then(|sides| sides.first_chunk::<4>()) else { return [0.0; 4] };
     let (width, height) = (picture.width() as f32, picture.height() as f32);
     [(x - 0.5 * w) * width, (y - 0.5 * h) * height, (x + 0.5 * w) * width, (y + 0.5 * h) * height]
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::arr2;
+
+    use super::*;
+
+    #[test]
+    fn queries_are_read_as_the_processor_reads_them() {
+        let of = |class: &str, model: &str| Queries::of(class, model).expect("known");
+        // The processor of DAB-DETR is that of Conditional DETR.
+        assert_eq!(of("ConditionalDetr", "dab-detr"), Queries::AnyOf(Some(100)));
+        assert_eq!(of("", "dab-detr"), Queries::AnyOf(Some(100)));
+        assert_eq!(of("RTDetr", "d_fine"), Queries::AnyOf(None));
+        assert_eq!(of("Detr", "table-transformer"), Queries::OneOf);
+        let refused =
+            |class: &str, model: &str| Queries::of(class, model).expect_err("unknown").message().to_owned();
+        assert_eq!(refused("", "owlvit"), "config.json: model_type = \"owlvit\" is not supported");
+        assert!(refused("OwlViT", "detr").contains("image_processor_type = \"OwlViT\""));
+    }
+
+    #[test]
+    fn pairs_of_queries_and_classes_are_limited_in_number() {
+        let logits = arr2(&[[3.0, 1.0], [2.0, -1.0]]);
+        let pairs = |most| {
+            any_of(&logits, most).into_iter().map(|(query, class, _)| (query, class)).collect::<Vec<_>>()
+        };
+        assert_eq!(pairs(2), [(0, 0), (1, 0)], "as many as there are queries");
+        assert_eq!(pairs(MAX_PAIRS), [(0, 0), (1, 0), (0, 1), (1, 1)]);
+    }
 }

@@ -7,6 +7,7 @@ use image::{RgbImage, imageops};
 use island_runtimes_graph::{Feeds, Graph, filled};
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
+    keys::IMAGE_PROCESSOR,
     media::resize::{Filter, resize},
     repository::Repository,
 };
@@ -42,6 +43,21 @@ pub struct Preprocessor {
     pub levels: Levels,
     /// Padding on the right and below up to this width and height.
     pub pad: Option<(u32, u32)>,
+    /// How pages of documents fill their size.
+    pub page: Option<Page>,
+}
+
+/// A page of a document: turned like its size, reduced to it, and padded around.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Page {
+    /// Width and height in pixels.
+    pub size: (u32, u32),
+    /// Whether it is turned so that its longer side is that of the size.
+    pub turns: bool,
+    /// Whether it is reduced to fit.
+    pub reduces: bool,
+    /// Whether it is padded to the size.
+    pub pads: bool,
 }
 
 /// Bytes to numbers by channel.
@@ -51,8 +67,12 @@ pub struct Levels {
     pub scale: f64,
     /// Mean by channel, subtracted after.
     pub mean: [f32; 3],
+    /// Subtracted after scaling.
+    pub offset: f64,
     /// Standard deviation by channel, divided by after.
     pub std: [f32; 3],
+    /// Divided by last.
+    pub last: [f32; 3],
     /// Blue is the first channel.
     pub is_bgr: bool,
 }
@@ -78,7 +98,8 @@ impl Preprocessor {
     pub fn of(file: &Value) -> Result<Self, EngineError> {
         // Processors for text and images keep the settings for images separately.
         let file = file.get("image_processor").filter(|inner| inner.is_object()).unwrap_or(file);
-        let processor_defaults = ProcessorDefaults::of(file);
+        let processor_defaults = ProcessorDefaults::of(file)?;
+        IMAGE_PROCESSOR.check(file)?;
         let flag = |name: &str, otherwise| file.get(name).and_then(Value::as_bool).unwrap_or(otherwise);
         let rule = if flag("do_resize", true) { Some(processor_defaults.rule(file)?) } else { None };
         let filter = match file.get("resample").and_then(Value::as_u64) {
@@ -104,13 +125,28 @@ impl Preprocessor {
         }
         let is_bgr = flag("do_flip_channel_order", processor_defaults.is_bgr);
         let pad = if flag("do_pad", true) { size::pair(file, "pad_size")? } else { None };
+        let offset = if flag("do_rescale", true) && flag("rescale_offset", false) { 1.0 } else { 0.0 };
+        let divides_twice = processor_defaults.divides_twice && flag("include_top", true);
+        let last = if divides_twice { std } else { [1.0; 3] };
+        let page = processor_defaults.page(file)?.map(|size| Page {
+            size,
+            turns: flag("do_align_long_axis", false),
+            reduces: flag("do_thumbnail", true),
+            pads: flag("do_pad", true),
+        });
         let step = file.get("size_divisibility").and_then(Value::as_f64);
         let step = step.map_or(Ok(1), |step| bounded("size_divisibility", step))?;
-        Ok(Self { rule, step, filter, crop, levels: Levels { scale, mean, std, is_bgr }, pad })
+        let levels = Levels { scale, offset, mean, std, last, is_bgr };
+        Ok(Self { rule, step, filter, crop, levels, pad, page })
     }
 
     /// Converts an image to the input of the graph.
     pub fn prepare(&self, picture: &RgbImage) -> Result<Prepared, EngineError> {
+        let turned = self
+            .page
+            .filter(|page| page.turns_image(picture.dimensions()))
+            .map(|_| imageops::rotate90(picture));
+        let picture = turned.as_ref().unwrap_or(picture);
         let mut resized = None;
         if let Some(rule) = &self.rule {
             let (width, height) = rule.target(picture.dimensions());
@@ -127,6 +163,8 @@ impl Preprocessor {
         let whole = resized.as_ref().unwrap_or(picture);
         let cropped = crop.map(|(width, height)| middle(whole, width, height));
         let whole = cropped.as_ref().unwrap_or(whole);
+        let paged = self.page.map(|page| page.fill(whole)).transpose()?;
+        let whole = paged.as_ref().unwrap_or(whole);
         fits(whole.dimensions(), picture)?;
         let pixels = self.levels.tensor(whole);
         let content = whole.dimensions();
@@ -136,13 +174,22 @@ impl Preprocessor {
 
 impl Levels {
     /// Between 0 and 1.
-    pub const UNIT: Self = Self { scale: 1.0 / 255.0, mean: [0.0; 3], std: [1.0; 3], is_bgr: false };
+    pub const UNIT: Self = Self {
+        scale: 1.0 / 255.0,
+        offset: 0.0,
+        mean: [0.0; 3],
+        std: [1.0; 3],
+        last: [1.0; 3],
+        is_bgr: false,
+    };
 
     /// `[1, 3, H, W]` of an image.
     pub fn tensor(&self, picture: &RgbImage) -> Array4<f32> {
         let of_channel = |channel: usize| {
-            let level =
-                |byte: u8| ((f64::from(byte) * self.scale) as f32 - self.mean[channel]) / self.std[channel];
+            let level = |byte: u8| {
+                let scaled = (f64::from(byte) * self.scale - self.offset) as f32;
+                (scaled - self.mean[channel]) / self.std[channel] / self.last[channel]
+            };
             std::array::from_fn::<f32, 256, _>(|byte| level(byte as u8))
         };
         let tables = [of_channel(0), of_channel(1), of_channel(2)];
@@ -153,6 +200,57 @@ impl Levels {
             tables[channel][usize::from(bytes[(y * width + x) * 3 + source])]
         })
     }
+}
+
+impl Page {
+    fn turns_image(&self, (width, height): (u32, u32)) -> bool {
+        let (to_width, to_height) = self.size;
+        self.turns && ((to_width < to_height && width > height) || (to_width > to_height && width < height))
+    }
+
+    /// A page that fills its size. An error if the image is so thin that the reference would reduce it in another way.
+    fn fill(&self, image: &RgbImage) -> Result<RgbImage, EngineError> {
+        let (to_width, to_height) = self.size;
+        let (from_width, from_height) = image.dimensions();
+        let (mut width, mut height) = (from_width.min(to_width), from_height.min(to_height));
+        let mut reduced = None;
+        if self.reduces && (width, height) != (from_width, from_height) {
+            let scaled =
+                |side: u32, to: u32, from: u32| (u64::from(side) * u64::from(to) / u64::from(from)) as u32;
+            if from_height > from_width {
+                width = scaled(from_width, height, from_height);
+            } else if from_width > from_height {
+                height = scaled(from_height, width, from_width);
+            }
+            // Pillow first averages whole pixels if it reduces a side to a quarter or less.
+            let (width, height) = fits((width, height), image)?;
+            if from_width / width >= 4 || from_height / height >= 4 {
+                return Err(thin((width, height), image));
+            }
+            reduced = Some(resize(image, width, height, Filter::Bicubic));
+        }
+        let image = reduced.as_ref().unwrap_or(image);
+        if !self.pads {
+            return Ok(image.clone());
+        }
+        let (Some(left), Some(above)) =
+            (to_width.checked_sub(image.width()), to_height.checked_sub(image.height()))
+        else {
+            return Err(thin((image.width(), image.height()), image));
+        };
+        let mut page = RgbImage::new(to_width, to_height);
+        imageops::replace(&mut page, image, i64::from(left / 2), i64::from(above / 2));
+        Ok(page)
+    }
+}
+
+/// The class of a repository's image processor, without `ImageProcessor` at its end. `None` if it has no settings or names none.
+pub fn class(repository: &Repository) -> Result<Option<String>, EngineError> {
+    let file = repository.json(FILE)?.unwrap_or_default();
+    let file = file.get("image_processor").filter(|inner| inner.is_object()).unwrap_or(&file);
+    Ok(Some(processor_defaults::class(file))
+        .filter(|class| !class.is_empty() && *class != "Image")
+        .map(str::to_owned))
 }
 
 impl Prepared {

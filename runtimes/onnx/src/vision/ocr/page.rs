@@ -47,8 +47,10 @@ const FINDING: Levels = Levels {
     mean: processor_defaults::IMAGENET.0,
     std: processor_defaults::IMAGENET.1,
     is_bgr: true,
+    ..Levels::UNIT
 };
-const READING: Levels = Levels { scale: 1.0 / 255.0, mean: [0.5; 3], std: [0.5; 3], is_bgr: true };
+const READING: Levels =
+    Levels { scale: 1.0 / 255.0, mean: [0.5; 3], std: [0.5; 3], is_bgr: true, ..Levels::UNIT };
 
 /// The graphs.
 #[derive(Debug)]

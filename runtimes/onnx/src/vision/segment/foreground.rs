@@ -50,6 +50,7 @@ fn usual(graph: &Graph) -> Preprocessor {
         crop: None,
         levels: Levels { mean, std, ..Levels::UNIT },
         pad: None,
+        page: None,
     }
 }
 
