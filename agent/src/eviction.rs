@@ -22,12 +22,13 @@ impl Amount {
         Self { ram_mb, vram: Vram::new() }
     }
 
-    /// The sum of both.
+    /// The sum of both. What workers report of themselves is part of it, so it ends at the largest number.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
-        self.ram_mb += other.ram_mb;
+        self.ram_mb = self.ram_mb.saturating_add(other.ram_mb);
         for (gpu, mb) in &other.vram {
-            *self.vram.entry(*gpu).or_default() += mb;
+            let sum = self.vram.entry(*gpu).or_default();
+            *sum = sum.saturating_add(*mb);
         }
         self
     }
@@ -58,7 +59,7 @@ impl Amount {
     }
 
     fn all_mb(&self) -> u64 {
-        self.ram_mb + self.vram.values().sum::<u64>()
+        self.vram.values().fold(self.ram_mb, |sum, mb| sum.saturating_add(*mb))
     }
 
     /// Whether `other` has some of what is in this.
@@ -196,6 +197,13 @@ mod tests {
                 None => prop_assert!(!all.covers(&wanted)),
             }
         }
+    }
+
+    #[test]
+    fn sums_of_any_reports_end_at_the_largest_number() {
+        let all = Amount { ram_mb: u64::MAX, vram: [(0, u64::MAX)].into() };
+        assert_eq!([all.clone(), all.clone()].into_iter().sum::<Amount>(), all);
+        assert_eq!(all.all_mb(), u64::MAX);
     }
 
     #[test]

@@ -8,7 +8,11 @@ use std::{
     time::Duration,
 };
 
-use async_nats::{Client, HeaderMap, Request, StatusCode, client::RequestErrorKind, connection::State};
+use async_nats::{
+    Client, HeaderMap, Request, StatusCode,
+    client::{PublishErrorKind, RequestErrorKind},
+    connection::State,
+};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use island_daemon::latest::Latest;
@@ -31,6 +35,9 @@ pub enum FabricError {
     /// There is no connection.
     #[error("not connected")]
     NotConnected,
+    /// The server accepts no message of this size.
+    #[error("the message is larger than the server accepts (max_payload)")]
+    TooLarge,
     /// The client refused the message.
     #[error("publish")]
     Publish(#[source] async_nats::PublishError),
@@ -138,7 +145,10 @@ impl Fabric {
     pub async fn publish(&self, topic: HostTopic, message: &impl Serialize) -> Result<(), FabricError> {
         let client = self.connected()?;
         let payload = encode(message)?;
-        client.publish(topic.of(self.host_id()), payload).await.map_err(FabricError::Publish)
+        client.publish(topic.of(self.host_id()), payload).await.map_err(|error| match error.kind() {
+            PublishErrorKind::MaxPayloadExceeded => FabricError::TooLarge,
+            _ => FabricError::Publish(error),
+        })
     }
 
     /// Publishes where an attempt stands, for people and dashboards. Jobs do not depend on it.
@@ -283,6 +293,7 @@ impl Fabric {
         let answer = answer.map_err(|error| match error.kind() {
             RequestErrorKind::TimedOut => FabricError::TimedOut,
             RequestErrorKind::NoResponders => FabricError::NobodyThere,
+            RequestErrorKind::MaxPayloadExceeded => FabricError::TooLarge,
             _ => FabricError::Request(error),
         })?;
         serde_json::from_slice(&answer.payload).map_err(FabricError::Json)

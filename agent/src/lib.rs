@@ -70,6 +70,7 @@ pub mod spool;
 pub mod state_lock;
 pub mod supervisor;
 pub mod vram_enforcement;
+pub mod warm_containers;
 pub mod worker;
 pub mod worker_placement;
 

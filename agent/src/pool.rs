@@ -29,7 +29,7 @@ use island_runtimes_worker::{
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::memory::Granted;
 use crate::{
@@ -40,6 +40,7 @@ use crate::{
         Stance,
         gpus::{self, GpuRule},
     },
+    warm_containers::WarmContainers,
     worker::{self, Command, WorkerClaim, WorkerExit, WorkerHandle},
 };
 
@@ -156,8 +157,14 @@ pub struct Pool {
     sandbox: Mutex<Option<SandboxReport>>,
     /// The stance, for paused GPUs.
     stance: tokio::sync::watch::Receiver<Stance>,
+    /// The containers that may have been started in advance.
+    warm_containers: Mutex<WarmContainers>,
     /// Held while memory is freed and allocated for one worker.
     starting: tokio::sync::Mutex<()>,
+    /// Held while a worker of containers starts, and while containers of unknown workers are removed: one that starts is unknown.
+    containers: tokio::sync::Mutex<()>,
+    /// Ends the waits between tries to remove containers.
+    stopping: CancellationToken,
     tasks: TaskTracker,
 }
 
@@ -177,7 +184,10 @@ impl Pool {
             model_demand: Mutex::default(),
             sandbox: Mutex::default(),
             stance,
+            warm_containers: Mutex::default(),
             starting: tokio::sync::Mutex::default(),
+            containers: tokio::sync::Mutex::default(),
+            stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
         })
     }
@@ -222,6 +232,7 @@ impl Pool {
     ) -> Result<WorkerClaim, AcquireError> {
         self.model_demand().note(key.clone(), Instant::now());
         self.make_room_for_job(cargo).await?;
+        self.warm_containers.lock().note(cargo, Instant::now());
         if let Some(claim) = self.claim(key) {
             return Ok(claim);
         }
@@ -254,7 +265,7 @@ impl Pool {
 
     /// Adopts the workers of an earlier agent, and removes the folders of those that have ended. Returns the attempts that each holds.
     pub async fn recover(self: &Arc<Self>) -> io::Result<Vec<(Arc<WorkerHandle>, Vec<HeldJob>)>> {
-        let mut found = Vec::new();
+        let (mut found, mut had_containers) = (Vec::new(), false);
         for entry in fs::read_dir(&self.config.dir)? {
             let dir = entry?.path();
             if !dir.is_dir() {
@@ -266,13 +277,22 @@ impl Pool {
             }
             match self.adopt(&dir).await {
                 Some(worker) => found.push(worker),
-                None => remove_worker(&dir),
+                None => {
+                    let launch = read_launch(&dir);
+                    had_containers |=
+                        launch.is_some_and(|launch| launch.cargo.runtime_type == RuntimeType::Container);
+                    remove_worker(&dir);
+                }
             }
         }
-        // Nothing starts yet: whatever does not belong to the workers that were found is left of those that ended.
-        let alive = found.iter().map(|(worker, _)| worker.instance).collect();
-        self.reap(&Orphans::AllBut(alive)).await;
+        let pool = Arc::clone(self);
+        self.tasks.spawn(async move { pool.reap_left(had_containers).await });
         Ok(found)
+    }
+
+    /// Whether a worker was started for this key.
+    pub fn runs(&self, worker: &WorkerHandle, key: &ModelKey) -> bool {
+        self.lock().iter().any(|(other, listed)| other == key && listed.instance == worker.instance)
     }
 
     /// The GPUs that the worker of a key uses.
@@ -321,11 +341,12 @@ impl Pool {
         }
         futures::future::join_all(workers.iter().map(|worker| await_stop(worker))).await;
         self.tasks.close();
+        self.stopping.cancel();
         self.tasks.wait().await;
     }
 
     async fn adopt(self: &Arc<Self>, dir: &Path) -> Option<(Arc<WorkerHandle>, Vec<HeldJob>)> {
-        let launch: Launch = serde_json::from_slice(&fs::read(dir.join(LAUNCH_FILE)).ok()?).ok()?;
+        let launch = read_launch(dir)?;
         let key: ModelKey = serde_json::from_slice(&fs::read(dir.with_extension(KEY_SUFFIX)).ok()?).ok()?;
         let running = host::attach(dir).await.ok()?;
         let (worker, mut task) = WorkerHandle::new(running, launch, dir.to_owned());
@@ -353,6 +374,10 @@ impl Pool {
             // Its own folder: a job's log is nothing that other workers may read or change. The agent collects it.
             log_dir: Some(dir.join(SCRATCH_DIR)),
             ..self.launch(instance, cargo, artifacts, granted)
+        };
+        let _containers = match cargo.runtime_type {
+            RuntimeType::Container => Some(self.containers.lock().await),
+            _ => None,
         };
         let text = serde_json::to_vec(key).expect("a key is valid JSON");
         let noted = fs::write(dir.with_extension(KEY_SUFFIX), text);
@@ -424,7 +449,7 @@ impl Pool {
 
     /// Removes the containers of workers that have ended; returns whether none is left.
     async fn reap(&self, orphans: &Orphans) -> bool {
-        let Some(binary) = self.runtimes.container_binary() else { return true };
+        let Some(binary) = self.runtimes.container_program() else { return true };
         let daemon = self.config.containers.socket.as_deref();
         match host::reap(&binary, &self.config.dir, orphans, daemon).await {
             Ok(()) => true,
@@ -442,10 +467,32 @@ impl Pool {
         }
         let orphans = Orphans::Of(vec![worker.instance]);
         let mut wait = FIRST_REAP_WAIT;
-        while !self.reap(&orphans).await && !self.tasks.is_closed() {
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(MAX_REAP_WAIT);
+        while !self.reap(&orphans).await && self.paused_for(&mut wait).await {}
+    }
+
+    /// Removes the containers that the workers of earlier agents left, as often as it takes. `had_containers` is whether a folder of such a
+    /// worker was found; otherwise it waits until containers can be run here, because most machines have no daemon for them.
+    async fn reap_left(&self, had_containers: bool) {
+        let mut wait = FIRST_REAP_WAIT;
+        loop {
+            if had_containers || self.runtimes.offers_containers() {
+                let _none_starts = self.containers.lock().await;
+                let alive = self.lock().iter().map(|(_, worker)| worker.instance).collect();
+                if self.reap(&Orphans::AllBut(alive)).await {
+                    return;
+                }
+            }
+            if !self.paused_for(&mut wait).await {
+                return;
+            }
         }
+    }
+
+    /// Waits before the next try, longer each time; returns `false` if the pool stops meanwhile.
+    async fn paused_for(&self, wait: &mut Duration) -> bool {
+        let ended = tokio::time::timeout(*wait, self.stopping.cancelled()).await;
+        *wait = (*wait * 2).min(MAX_REAP_WAIT);
+        ended.is_err()
     }
 
     /// Number of models whose demand is known.
@@ -466,6 +513,10 @@ impl Pool {
     fn lock(&self) -> MutexGuard<'_, Vec<(ModelKey, Arc<WorkerHandle>)>> {
         self.workers.lock()
     }
+}
+
+fn read_launch(dir: &Path) -> Option<Launch> {
+    serde_json::from_slice(&fs::read(dir.join(LAUNCH_FILE)).ok()?).ok()
 }
 
 /// Removes the chosen ones from a list, unless one of them is busy.

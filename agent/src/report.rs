@@ -1,7 +1,7 @@
 //! Reports an attempt's events to the coordinator that executes the job.
 //!
 //! Events are sent as they arrive; while the connection accepts no more, they are collected into larger messages. The last message is a
-//! request, repeated until the coordinator has committed the end.
+//! request, repeated until the coordinator has committed the end. An event that is larger than any message ends the attempt in its place.
 
 use std::time::Duration;
 
@@ -10,13 +10,19 @@ use island_daemon::chain::Chain;
 use island_protocol::{
     FABRIC_VERSION,
     credits::MicroCredits,
-    event::AttemptEvent,
+    event::{AttemptEvent, Numbered},
     fabric::{Output, OutputReply},
-    job::Outcome,
+    job::{Failure, FailureCode, Outcome},
     subjects::HostTopic,
 };
 
-use crate::{attempt::handle::AttemptHandle, clock, earnings::Earnings, fabric::Fabric, spool::Spool};
+use crate::{
+    attempt::handle::AttemptHandle,
+    clock,
+    earnings::Earnings,
+    fabric::{Fabric, FabricError},
+    spool::Spool,
+};
 
 /// Maximum bytes of events in one message.
 const MAX_BYTES: usize = 256 << 10;
@@ -32,6 +38,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub async fn run(attempt: &AttemptHandle, fabric: &Fabric, earnings: &Earnings) {
     let mut next = attempt.with_spool(Spool::first);
     let mut retry = RETRY_FIRST;
+    let mut max_bytes = MAX_BYTES;
+    // The end that replaces an event that cannot be sent, and all after it.
+    let mut early_end: Option<Numbered<AttemptEvent>> = None;
     loop {
         fabric.up().await;
         if let Some(from) = attempt.take_replay() {
@@ -41,7 +50,10 @@ pub async fn run(attempt: &AttemptHandle, fabric: &Fabric, earnings: &Earnings) 
             let _ = tokio::time::timeout(LOOK_EVERY, attempt.woken()).await;
             continue;
         }
-        let events = attempt.with_spool(|spool| spool.read(next, MAX_BYTES));
+        let events = match &early_end {
+            Some(end) if next >= end.n => vec![end.clone()],
+            _ => attempt.with_spool(|spool| spool.read(next, max_bytes)),
+        };
         let Some(last) = events.last() else {
             attempt.woken().await;
             continue;
@@ -55,6 +67,7 @@ pub async fn run(attempt: &AttemptHandle, fabric: &Fabric, earnings: &Earnings) 
                     fail_point!("report.published", island_daemon::failpoint::crash);
                     next = last_number + 1;
                 }
+                Err(FabricError::TooLarge) => give_up(attempt, &message, &mut max_bytes, &mut early_end),
                 Err(error) => {
                     tracing::debug!(key = %attempt.key(), %error, "events cannot be sent yet");
                     tokio::time::sleep(RETRY_FIRST).await;
@@ -72,12 +85,32 @@ pub async fn run(attempt: &AttemptHandle, fabric: &Fabric, earnings: &Earnings) 
                 return;
             }
             CommitOutcome::Replay(from) => next = from.max(attempt.with_spool(Spool::first)).min(last_number),
+            CommitOutcome::TooLarge => give_up(attempt, &message, &mut max_bytes, &mut early_end),
             CommitOutcome::Again => {
                 let _ = tokio::time::timeout(retry, attempt.woken()).await;
                 retry = (retry * 2).min(RETRY_MOST);
             }
         }
     }
+}
+
+/// Sends the events of a message that is too large one by one from now on; if it is only one, ends the attempt in its place.
+fn give_up(
+    attempt: &AttemptHandle,
+    message: &Output,
+    max_bytes: &mut usize,
+    early_end: &mut Option<Numbered<AttemptEvent>>,
+) {
+    let [event] = message.events.as_slice() else {
+        *max_bytes = 1;
+        return;
+    };
+    tracing::warn!(key = %attempt.key(), event = event.n, "an event is larger than a message of the fabric");
+    let failure =
+        Failure::of_job(FailureCode::OutputLimit, "the job produced an output larger than one message");
+    attempt.cancel(failure.clone());
+    let outcome = Outcome::failed(failure);
+    *early_end = Some(Numbered { n: event.n, event: AttemptEvent::Ended { outcome } });
 }
 
 /// The device that ran a completed job.
@@ -93,6 +126,7 @@ enum CommitOutcome {
     /// With what the job earned.
     Committed(Option<MicroCredits>),
     Replay(u64),
+    TooLarge,
     Again,
 }
 
@@ -101,6 +135,7 @@ async fn commit(fabric: &Fabric, message: &Output) -> CommitOutcome {
         Ok(reply) if reply.committed => CommitOutcome::Committed(reply.earned),
         Ok(OutputReply { replay_from: Some(from), .. }) => CommitOutcome::Replay(from),
         Ok(_) => CommitOutcome::Again,
+        Err(FabricError::TooLarge) => CommitOutcome::TooLarge,
         Err(error) => {
             tracing::debug!(key = %message.key, error = %Chain(&error), "the end is not yet committed");
             CommitOutcome::Again

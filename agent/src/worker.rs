@@ -3,6 +3,7 @@
 //! The task ends when the process has ended (see [`WorkerState::Gone`]), or when the agent detaches from it ([`Command::Detach`]) and the
 //! worker continues to run.
 
+mod reports;
 pub mod stall;
 mod task;
 
@@ -109,6 +110,8 @@ pub enum WorkerExit {
     },
     /// It sent more output than its job may have, and was killed.
     OutputExceeded,
+    /// It sent what no engine's process sends, and was killed.
+    ProtocolViolated,
     /// It wrote more scratch files than jobs may, and was killed.
     ScratchExceeded,
     /// It exited without a command.
@@ -136,6 +139,9 @@ impl WorkerExit {
             Self::OutputExceeded => {
                 of_host(FailureCode::RuntimeCrashed, "the engine sent more output than the job may have")
             }
+            Self::ProtocolViolated => {
+                of_host(FailureCode::RuntimeCrashed, "the engine's process sent invalid messages")
+            }
             Self::ScratchExceeded => {
                 of_host(FailureCode::DiskFull, "the engine wrote more files than this Island allows")
             }
@@ -156,6 +162,7 @@ impl WorkerExit {
                 | Self::VramExceeded { .. }
                 | Self::MemoryExceeded { .. }
                 | Self::OutputExceeded
+                | Self::ProtocolViolated
                 | Self::ScratchExceeded
         );
         !is_final
@@ -169,9 +176,9 @@ pub struct WorkerStats {
     pub jobs: u32,
     /// Attempts whose events its task forwards.
     pub held: u32,
-    /// Resident memory, megabytes.
+    /// Resident memory as it reports it, megabytes.
     pub rss_mb: u64,
-    /// GPU memory, megabytes.
+    /// GPU memory as it reports it, megabytes; at most what it may use.
     pub vram_mb: u64,
     /// When it was started or adopted.
     pub since: Instant,
@@ -233,7 +240,19 @@ impl WorkerHandle {
         *self.stats_mut()
     }
 
-    /// Its sandbox, once it has reported it.
+    /// Main memory that it allocated, megabytes: as the kernel reports it, or what it reports itself, at most its limit, where the system hides it.
+    pub fn allocated_mb(&self) -> u64 {
+        let measured = self.memory.as_ref().and_then(WorkerMemory::allocated_mb);
+        believed_mb(measured, self.stats().rss_mb, self.launch.memory_limit_mb)
+    }
+
+    /// Its resident memory, megabytes: as the kernel reports it, or what it reports itself where the system hides it.
+    pub fn resident_mb(&self) -> u64 {
+        let measured = self.memory.as_ref().and_then(WorkerMemory::resident_mb);
+        measured.unwrap_or_else(|| self.stats().rss_mb)
+    }
+
+    /// Its sandbox, once it has reported it: before it read an untrusted byte. `None` for a worker that was found running.
     pub fn sandbox(&self) -> Option<SandboxReport> {
         self.sandbox.lock().clone()
     }
@@ -263,6 +282,11 @@ impl WorkerHandle {
     }
 }
 
+/// What a worker allocated: what was measured, or what it reports itself, at most its limit.
+fn believed_mb(measured: Option<u64>, reported: u64, limit: u64) -> u64 {
+    measured.unwrap_or_else(|| reported.min(limit))
+}
+
 /// A job's claim on a worker, counted from the moment at which it waits for a slot.
 #[derive(Debug)]
 pub struct WorkerClaim(Arc<WorkerHandle>);
@@ -285,5 +309,17 @@ impl Drop for WorkerClaim {
         let mut stats = self.0.stats_mut();
         stats.jobs -= 1;
         stats.idle_since = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measurement_overrides_a_report() {
+        assert_eq!(believed_mb(Some(300), u64::MAX, 1000), 300);
+        assert_eq!(believed_mb(None, u64::MAX, 1000), 1000, "its end would not free more than it may have");
+        assert_eq!(believed_mb(None, 200, 1000), 200);
     }
 }

@@ -37,8 +37,9 @@ impl<K: Copy + PartialEq> Machine<K> {
     pub fn headroom(&self) -> Amount {
         // Memory of GPUs that may not be used is not reclaimed for others.
         let reclaimable = eviction::reclaimable(&self.workers);
-        let vram = self.free.vram.iter().map(|(gpu, mb)| (*gpu, mb + reclaimable.of(*gpu))).collect();
-        Amount { ram_mb: self.free.ram_mb + reclaimable.ram_mb, vram }
+        let vram =
+            self.free.vram.iter().map(|(gpu, mb)| (*gpu, mb.saturating_add(reclaimable.of(*gpu)))).collect();
+        Amount { ram_mb: self.free.ram_mb.saturating_add(reclaimable.ram_mb), vram }
     }
 
     /// Free memory after these workers have stopped.

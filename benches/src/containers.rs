@@ -202,7 +202,7 @@ impl Bench {
             gpus: Vec::new(),
             egress_mount: None,
         };
-        let labels = ContainerLabels { maker: &maker, key: None };
+        let labels = ContainerLabels { maker: &maker, key: None, lifetime: Duration::from_mins(1) };
         let mut body = serde_json::to_value(create_body(&spec, &labels))?;
         // It has no input to send: the program finds the end of it at once.
         body["OpenStdin"] = json!(false);

@@ -161,3 +161,43 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     Ok(listener)
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// The first line of the answer to a request with this header.
+    async fn answer(port: u16, host: &str) -> String {
+        let mut stream = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("connect");
+        let request = format!("GET / HTTP/1.1\r\n{host}Connection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("write");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.expect("read");
+        text.lines().next().unwrap_or_default().to_owned()
+    }
+
+    #[tokio::test]
+    async fn a_page_elsewhere_cannot_read_this_one_under_its_own_name() {
+        let router = Router::new().route("/", get(async || "secret")).layer(middleware::from_fn(known_host));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind");
+        let port = listener.local_addr().expect("an address").port();
+        let server = tokio::spawn(async move { axum::serve(listener, router).await });
+        for host in ["127.0.0.1", "localhost"] {
+            assert!(answer(port, &format!("Host: {host}:{port}\r\n")).await.contains("200"), "{host}");
+        }
+        for host in [
+            "Host: rebound.example\r\n",
+            "Host: 127.0.0.1.rebound.example\r\n",
+            "Host: localhost.rebound.example:80\r\n",
+            "Host: rebound.example:127.0.0.1\r\n",
+            "Host:\r\n",
+            "",
+        ] {
+            let line = answer(port, host).await;
+            assert!(line.starts_with("HTTP/1.1 4"), "{host:?}: {line}");
+        }
+        server.abort();
+    }
+}

@@ -266,7 +266,7 @@ fn shown(worker: &WorkerHandle) -> Worker {
         pid: worker.pid,
         state: if is_ready { "ready" } else { "loading" }.to_owned(),
         jobs: stats.jobs,
-        ram_mb: stats.rss_mb,
+        ram_mb: worker.resident_mb(),
         vram_mb: stats.vram_mb,
         idle_s: idle.as_secs(),
     }

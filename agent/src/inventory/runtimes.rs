@@ -78,10 +78,14 @@ impl Runtimes {
         }
     }
 
-    /// Returns the program that runs containers, if it works here.
-    pub fn container_binary(&self) -> Option<PathBuf> {
-        let engines = self.engines.read();
-        Some(engines.get(RuntimeType::Container.as_str())?.as_ref().ok()?.binary.clone())
+    /// Returns the program that runs containers, whether or not it worked when it was probed: what it left must be removed in any case.
+    pub fn container_program(&self) -> Option<PathBuf> {
+        Some(self.bin_dir.join(program_name(RuntimeType::Container.as_str()))).filter(|path| path.is_file())
+    }
+
+    /// Whether containers could be run when their program was probed last.
+    pub fn offers_containers(&self) -> bool {
+        self.engines.read().get(RuntimeType::Container.as_str()).is_some_and(Result::is_ok)
     }
 
     /// Returns the program that derives files for a Cargo, with its engine's version.
@@ -183,6 +187,10 @@ async fn probe_all(
     futures::future::join_all(probes).await.into_iter().collect()
 }
 
+fn program_name(engine: &str) -> String {
+    format!("island-worker-{engine}")
+}
+
 fn name_for(cargo: &CargoSpec) -> &str {
     if cargo.is_simulated() { SIMULATED } else { cargo.runtime_type.as_str() }
 }
@@ -193,7 +201,7 @@ async fn probe(
     containers: &ContainerRules,
     own: &OwnProcesses,
 ) -> Result<Engine, String> {
-    let program = format!("island-worker-{name}");
+    let program = program_name(name);
     let binary = bin_dir.join(&program);
     if !binary.is_file() {
         return Err(format!("{program} is not in {}", bin_dir.display()));

@@ -27,8 +27,8 @@ impl Pool {
 }
 
 fn excess(worker: &WorkerHandle) -> Option<WorkerExit> {
-    let allocated_mb = worker.memory.as_ref().and_then(WorkerMemory::allocated_mb);
-    if let Some(used_mb) = allocated_mb.filter(|used| *used > most_mb(worker.launch.memory_limit_mb)) {
+    let measured_mb = worker.memory.as_ref().and_then(WorkerMemory::allocated_mb);
+    if let Some(used_mb) = measured_mb.filter(|used| *used > most_mb(worker.launch.memory_limit_mb)) {
         return Some(WorkerExit::MemoryExceeded { used_mb });
     }
     is_too_large(&worker.dir, MAX_BYTES, MAX_FILES).then_some(WorkerExit::ScratchExceeded)

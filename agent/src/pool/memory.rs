@@ -4,14 +4,11 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use island_daemon::latest::Latest;
 use island_protocol::{
-    cargo::CargoSpec,
+    cargo::{CargoSpec, RuntimeType},
     demand::{self, DRIVER_MB, Need, Vram},
     ids::InstanceId,
 };
-use island_runtimes_worker::{
-    launch::{GpuGrant, Launch},
-    lockdown::WorkerMemory,
-};
+use island_runtimes_worker::launch::{GpuGrant, Launch};
 use tokio::time::Instant;
 
 use super::{AcquireError, ModelKey, Pool, await_stop};
@@ -178,18 +175,33 @@ impl Pool {
         let vram = measured.into_iter().map(|(gpu, mb)| (gpu, mb.saturating_sub(reserved))).collect();
         let ram_mb = memory.available_mb.saturating_sub(self.config.reserve_ram_mb);
         let due: Amount = self.workers().iter().map(|worker| due(worker, sample)).sum();
+        let due = due.plus(&Amount::ram(self.warm_containers_mb()));
         let shared = |gpu: &u32| {
             let card = sample.gpus.cards.iter().find(|card| card.index == *gpu);
             card.is_some_and(|card| card.seen.vendor.shares_memory())
         };
         let mut free = Amount { ram_mb, vram }.less(&due);
         // What is due on a GPU that uses main memory is taken from that.
-        let due_mb: u64 = due.vram.iter().filter(|(gpu, _)| shared(gpu)).map(|(_, mb)| mb).sum();
+        let due_mb = due
+            .vram
+            .iter()
+            .filter(|(gpu, _)| shared(gpu))
+            .fold(0_u64, |sum, (_, mb)| sum.saturating_add(*mb));
         free.ram_mb = free.ram_mb.saturating_sub(due_mb);
         for (_, mb) in free.vram.iter_mut().filter(|(gpu, _)| shared(gpu)) {
             *mb = (*mb).min(free.ram_mb);
         }
         free
+    }
+
+    /// Memory that containers started in advance may use, megabytes.
+    fn warm_containers_mb(&self) -> u64 {
+        let has_containers =
+            self.workers().iter().any(|worker| worker.launch.cargo.runtime_type == RuntimeType::Container);
+        if !has_containers {
+            return 0;
+        }
+        self.warm_containers.lock().reserved_mb(self.config.containers.ahead, Instant::now())
     }
 
     /// The loaded workers, each with the memory that stopping it would free.
@@ -218,8 +230,7 @@ impl Pool {
 
 /// Main memory that the end of a worker makes available: what it allocated. Pages of files that it mapped are counted as available already.
 fn freed_mb(worker: &WorkerHandle) -> u64 {
-    let allocated_mb = worker.memory.as_ref().and_then(WorkerMemory::allocated_mb);
-    allocated_mb.unwrap_or_else(|| worker.stats().rss_mb)
+    worker.allocated_mb()
 }
 
 /// What a worker will allocate that this sample does not include.
@@ -231,8 +242,8 @@ fn due(worker: &WorkerHandle, sample: &Sample) -> Amount {
         return Amount { ram_mb: 0, vram };
     }
     let Need { ram_mb, vram } = planned(launch);
-    let vram = vram.into_iter().map(|(gpu, mb)| (gpu, mb + DRIVER_MB)).collect();
-    Amount { ram_mb: ram_mb.saturating_sub(stats.rss_mb), vram }
+    let vram = vram.into_iter().map(|(gpu, mb)| (gpu, mb.saturating_add(DRIVER_MB))).collect();
+    Amount { ram_mb: ram_mb.saturating_sub(worker.resident_mb()), vram }
 }
 
 /// What a worker was planned to need, given its grants. Only the small worker itself if its jobs allocate their own memory.
@@ -245,7 +256,7 @@ fn planned(launch: &Launch) -> Need {
 
 /// Divides an amount among granted GPUs, in proportion to the grants: engines do the same.
 fn spread(gpus: &[GpuGrant], vram_mb: u64) -> Vram {
-    let all: u64 = gpus.iter().map(|gpu| gpu.memory_mb).sum();
+    let all = gpus.iter().fold(0_u64, |all, gpu| all.saturating_add(gpu.memory_mb));
     let part = |gpu: &GpuGrant| (gpu.index, vram_mb.saturating_mul(gpu.memory_mb) / all.max(1));
     gpus.iter().map(part).collect()
 }

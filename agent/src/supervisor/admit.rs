@@ -106,3 +106,52 @@ impl Supervisor {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::{
+        attempt::handle::AttemptHandle, eviction::Candidate, inventory::meter::Sample, spool::Spool, testing,
+        worker_placement::Machine,
+    };
+
+    fn wasm(number: u128, ram_mb: u64) -> Assignment {
+        let mut assignment = testing::assignment(number, 1);
+        assignment.cargo.engine = serde_json::Value::Null;
+        (assignment.cargo.runtime_type, assignment.cargo.required_ram_mb) = (RuntimeType::Wasm, ram_mb);
+        assignment
+    }
+
+    #[tokio::test]
+    async fn the_memory_of_an_idle_model_is_given_to_one_of_two_jobs() {
+        let idle = Candidate {
+            id: 7,
+            jobs: 0,
+            memory: Amount::ram(700),
+            resident: Duration::from_mins(1),
+            load: Duration::from_secs(1),
+            demand: 1.0,
+        };
+        let free = Amount::ram(300);
+        let machine = Machine { free: free.clone(), workers: vec![idle], busy: BTreeMap::new() };
+        let (first, second) = (wasm(1, 600), wasm(2, 600));
+        let folder = tempfile::tempdir().expect("a folder");
+        let (_samples, load) = watch::channel(Arc::new(Sample::default()));
+        let (_, supervisor) = testing::supervisor(folder.path(), load).await;
+        let left_for = |assignment: &Assignment| {
+            let model = ModelKey::of_attempt(assignment);
+            let left = supervisor.without_promised(&model, machine.headroom());
+            (supervisor.parts.pool.demand(&model, &assignment.cargo, &left).ram_mb, left.ram_mb)
+        };
+        assert_eq!(left_for(&first), (600, 1000), "it fits once the model is unloaded");
+        let choice = machine.choose(&first.cargo, &std::collections::BTreeSet::new()).expect("it fits");
+        assert_eq!(choice.leaving, [7], "and then it is unloaded");
+        let spool = Spool::open(folder.path(), first.key, 1).expect("a spool");
+        supervisor.lock().insert(&AttemptHandle::new(first, spool, 0, 0));
+        assert_eq!(left_for(&second), (600, 400), "the same memory is not given to another job");
+    }
+}

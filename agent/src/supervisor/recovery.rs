@@ -1,6 +1,6 @@
 //! Recovers attempts after a restart from the journal, the spools and the workers that still run.
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{io, sync::Arc};
 
 use island_protocol::{
     ids::AttemptKey,
@@ -12,6 +12,7 @@ use crate::{
     attempt::handle::AttemptHandle,
     job::RecoveredAttempt,
     journal::{Record, boot_id},
+    pool::ModelKey,
     spool::Spool,
     worker::{Command, WorkerHandle},
 };
@@ -19,7 +20,7 @@ use crate::{
 impl Supervisor {
     /// Recovers the attempts of an earlier agent. Called once, before any assignment.
     pub async fn recover(self: &Arc<Self>) -> io::Result<()> {
-        let mut held: BTreeMap<AttemptKey, Arc<WorkerHandle>> = BTreeMap::new();
+        let mut held: Vec<(AttemptKey, Arc<WorkerHandle>)> = Vec::new();
         for (worker, jobs) in self.parts.pool.recover().await? {
             held.extend(jobs.iter().map(|job| (job.key, Arc::clone(&worker))));
         }
@@ -29,9 +30,14 @@ impl Supervisor {
         records.sort_by_key(|record| std::cmp::Reverse(record.assignment.key.epoch));
         for record in records {
             let key = record.assignment.key;
+            // Only a worker of the attempt's model: another one claims an attempt whose request it never got.
+            let model = ModelKey::of_attempt(&record.assignment);
+            let holder =
+                held.iter().position(|(other, worker)| *other == key && self.parts.pool.runs(worker, &model));
+            let worker = holder.map(|at| Arc::clone(&held[at].1));
             // A worker whose attempt is lost is sent its end below.
-            match self.adopt(record, held.get(&key).cloned(), &boot) {
-                Ok(()) => drop(held.remove(&key)),
+            match self.adopt(record, worker, &boot) {
+                Ok(()) => drop(holder.map(|at| held.swap_remove(at))),
                 Err(error) => {
                     tracing::warn!(error, "an attempt of the last run is lost");
                     self.parts.journal.remove(key);
@@ -105,6 +111,7 @@ mod tests {
             let record = Record { assignment, accepted_ms: clock::boot_ms(), boot_id: boot_id() };
             Journal::new(records.clone()).write(&record).expect("a record");
         }
+        std::fs::write(folder.path().join("w/gone.key"), "[]").expect("the key of a worker without a folder");
         let (_samples, load) = watch::channel(Arc::new(Sample::default()));
         let (_, supervisor) = testing::supervisor(folder.path(), load).await;
         supervisor.recover().await.expect("recovered");
@@ -116,6 +123,7 @@ mod tests {
         };
         assert_eq!(left(&spools), [spool::file_name(newest)]);
         assert_eq!(left(&records).len(), 1, "the records of the others are removed");
+        assert!(left(&folder.path().join("w")).is_empty(), "a key without its worker is removed");
         supervisor.forget(newest, "the test is over");
         let stop = tokio_util::sync::CancellationToken::new();
         supervisor.stop(Duration::from_secs(5), &stop).await;

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use island_protocol::{
-    event::{AttemptEvent, Numbered},
-    ids::AttemptKey,
-};
+use island_daemon::chain::Chain;
+use island_protocol::ids::AttemptKey;
 use island_runtimes_worker::{
-    frame::{FromWorker, HeldJob, ToWorker, weight},
+    codec::FrameError,
+    event_limits::OutputBudget,
+    frame::{FromWorker, HeldJob, ToWorker},
     host::{Commands, Exit, Frames, Process, Worker},
     launch::Launch,
     lockdown::WorkerMemory,
@@ -19,6 +19,7 @@ use tokio::{
 
 use super::{
     Command, Sink, WorkerExit, WorkerHandle, WorkerState, WorkerStats,
+    reports::{self, FrameRate, MAX_NAMED_JOBS},
     stall::{RunTime, StallDetector},
 };
 use crate::attempt::handle::AttemptHandle;
@@ -35,23 +36,9 @@ const WRITE_GRACE: Duration = Duration::from_secs(5);
 struct FollowedJob {
     attempt: Arc<AttemptHandle>,
     sink: Sink,
-    /// Bytes of output that are still accepted. The worker has the same limit and keeps to it unless it was taken over.
-    bytes_left: u64,
+    /// Output that is still accepted. The worker has the same limit and keeps to it unless it was taken over.
+    budget: OutputBudget,
 }
-
-impl FollowedJob {
-    /// Counts events; `None` if they exceed the limit.
-    fn count(&mut self, events: &[Numbered<AttemptEvent>]) -> Option<()> {
-        let bytes: u64 = events.iter().map(|numbered| weight(&numbered.event) as u64).sum();
-        self.bytes_left = self.bytes_left.checked_sub(bytes)?;
-        Some(())
-    }
-}
-
-/// Bytes for the last event, which no limit of the worker counts.
-const LAST_EVENT_BYTES: u64 = 64;
-/// Share of the limit for events that a worker splits after it has counted them.
-const SPLIT_SHARE: u64 = 1024;
 
 /// A worker's task before it runs.
 #[derive(Debug)]
@@ -65,6 +52,10 @@ pub struct WorkerTask {
     /// Handles and sinks of attempts, from the command that brought them until [`Command::Release`].
     jobs: BTreeMap<AttemptKey, FollowedJob>,
     watch: StallDetector,
+    /// Frames that no limit of a job counts.
+    rate: FrameRate,
+    /// Whether its first frame has arrived.
+    was_greeted: bool,
     exit_reason: Option<WorkerExit>,
 }
 
@@ -105,6 +96,8 @@ impl WorkerHandle {
             state: progress,
             jobs: BTreeMap::new(),
             watch: StallDetector::new(now),
+            rate: FrameRate::new(now),
+            was_greeted: false,
             exit_reason: None,
         };
         (handle, task)
@@ -115,11 +108,12 @@ impl WorkerTask {
     /// Reads the first frame of a worker that was found running: the attempts it holds. `None` if it is not a worker of this agent.
     pub async fn hello(&mut self) -> Option<Vec<HeldJob>> {
         let first = tokio::time::timeout(HELLO_LIMIT, self.frames.next()).await.ok()??;
-        let Ok(FromWorker::Hello { instance, jobs, sandbox, ready, .. }) = first else { return None };
-        if instance != self.handle.instance {
+        let Ok(FromWorker::Hello { instance, jobs, ready, .. }) = first else { return None };
+        if instance != self.handle.instance || jobs.len() > MAX_NAMED_JOBS {
             return None;
         }
-        self.handle.set_sandbox(sandbox);
+        // Its sandbox is not recorded: by now it has read untrusted bytes.
+        self.was_greeted = true;
         if ready {
             // The number of slots follows at once: an engine may offer fewer than it was launched with.
             let second = tokio::time::timeout(HELLO_LIMIT, self.frames.next()).await.ok()??;
@@ -139,15 +133,38 @@ impl WorkerTask {
             let mut stats = self.handle.stats_mut();
             stats.load = stats.since.elapsed();
             drop(stats);
-            self.handle.slots.add_permits(slots.max(1) as usize);
+            self.handle.slots.add_permits(slots as usize);
         }
     }
 
     /// Handles a frame.
     fn take(&mut self, frame: FromWorker) -> Next {
-        self.watch.frame_received(Instant::now());
+        let now = Instant::now();
+        self.watch.frame_received(now);
+        if matches!(self.exit_reason, Some(WorkerExit::LoadFailed(_))) {
+            // It was the last frame of a worker that keeps to the protocol.
+            return Next::End;
+        }
+        let is_sound = match &frame {
+            FromWorker::Hello { .. } => !self.was_greeted,
+            _ if !self.was_greeted => false,
+            FromWorker::Events { key, events } if events.is_empty() || !self.jobs.contains_key(key) => {
+                self.rate.count_stray(now, events)
+            }
+            FromWorker::Events { .. } => true,
+            FromWorker::Pulse { work, .. } => self.rate.count_pulse(now, work),
+            // A model that was loaded cannot fail to load.
+            FromWorker::LoadFailed { .. } => !self.handle.is_ready(),
+            FromWorker::Loading { .. } | FromWorker::Ready { .. } => self.rate.count(now),
+        };
+        if !is_sound {
+            return self.break_off(&frame);
+        }
         match frame {
-            FromWorker::Hello { sandbox, .. } => self.handle.set_sandbox(sandbox),
+            FromWorker::Hello { sandbox, .. } => {
+                self.was_greeted = true;
+                self.handle.set_sandbox(reports::sandbox(sandbox));
+            }
             FromWorker::Loading { done, total } => {
                 self.state.send_if_modified(|state| {
                     let loading = matches!(state, WorkerState::Loading { .. });
@@ -158,14 +175,17 @@ impl WorkerTask {
                 });
             }
             FromWorker::Ready { slots, vram_mb, .. } => {
-                self.handle.stats_mut().vram_mb = vram_mb;
-                self.become_ready(slots);
+                self.handle.stats_mut().vram_mb = reports::vram_mb(&self.handle.launch, vram_mb);
+                self.become_ready(reports::slots(&self.handle.launch, slots));
             }
-            FromWorker::LoadFailed { failure } => self.exit_reason = Some(WorkerExit::LoadFailed(failure)),
-            FromWorker::Events { key, events } => {
+            FromWorker::LoadFailed { failure } => {
+                self.exit_reason = Some(WorkerExit::LoadFailed(reports::failure(failure)));
+            }
+            // Empty ones would each be acknowledged.
+            FromWorker::Events { key, events } if !events.is_empty() => {
                 if let Some(job) = self.jobs.get_mut(&key) {
-                    if job.count(&events).is_none() {
-                        tracing::warn!(instance = %self.handle.instance, %key, "a worker sends more than its job's limit");
+                    if let Err(exceeded) = job.budget.count(&events) {
+                        tracing::warn!(instance = %self.handle.instance, %key, %exceeded, "a worker exceeds the limits of its job");
                         self.exit_reason = Some(WorkerExit::OutputExceeded);
                         return Next::End;
                     }
@@ -173,9 +193,10 @@ impl WorkerTask {
                     let _ = job.sink.send(events);
                 }
             }
+            FromWorker::Events { .. } => {}
             FromWorker::Pulse { work, rss_mb } => {
-                self.handle.stats_mut().rss_mb = rss_mb;
-                self.watch.pulse(Instant::now(), &work);
+                self.handle.stats_mut().rss_mb = reports::resident_mb(rss_mb);
+                self.watch.pulse(now, &work);
                 for job in work {
                     if let Some(followed) = self.jobs.get(&job.key) {
                         followed.attempt.note_work(job.phase, job.work);
@@ -184,6 +205,13 @@ impl WorkerTask {
             }
         }
         Next::Go
+    }
+
+    /// Ends a worker that sends what no engine's process sends.
+    fn break_off(&mut self, frame: &FromWorker) -> Next {
+        tracing::warn!(instance = %self.handle.instance, frame = frame.name(), "a worker sends frames out of order, or too many");
+        self.exit_reason = Some(WorkerExit::ProtocolViolated);
+        Next::End
     }
 
     /// Executes a command.
@@ -226,8 +254,7 @@ impl WorkerTask {
 
     fn keep(&mut self, key: AttemptKey, attempt: Arc<AttemptHandle>, sink: Sink) {
         let most = attempt.assignment().cargo.limits.max_output_bytes;
-        let bytes_left = most.saturating_add(most / SPLIT_SHARE + LAST_EVENT_BYTES);
-        self.jobs.insert(key, FollowedJob { attempt, sink, bytes_left });
+        self.jobs.insert(key, FollowedJob { attempt, sink, budget: OutputBudget::new(most) });
         self.handle.stats_mut().held = self.jobs.len() as u32;
     }
 
@@ -279,7 +306,10 @@ pub async fn run(mut task: WorkerTask) {
             frame = task.frames.next() => match frame {
                 Some(Ok(frame)) => task.take(frame),
                 Some(Err(error)) => {
-                    tracing::warn!(instance = %task.handle.instance, %error, "a worker's connection failed");
+                    tracing::warn!(instance = %task.handle.instance, error = %Chain(&error), "a worker's connection failed");
+                    if !matches!(error, FrameError::Socket(_)) {
+                        task.exit_reason = Some(WorkerExit::ProtocolViolated);
+                    }
                     Next::End
                 }
                 None => Next::End,
@@ -307,29 +337,5 @@ pub async fn run(mut task: WorkerTask) {
             Next::Detach => return,
             Next::End => return task.end().await,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{spool::Spool, testing};
-
-    #[test]
-    fn output_is_counted_by_the_agent_too() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let assignment = testing::assignment(1, 1);
-        let spool = Spool::open(folder.path(), assignment.key, 1).expect("open");
-        let (sink, _events) = mpsc::unbounded_channel();
-        let mut job =
-            FollowedJob { attempt: AttemptHandle::new(assignment, spool, 0, 0), sink, bytes_left: 250 };
-        let token = |n| Numbered { n, event: AttemptEvent::Token { content: "x".repeat(84), count: 1 } };
-        assert!(job.count(&[token(1), token(2)]).is_some());
-        assert!(job.count(&[token(3)]).is_none(), "300 bytes in all");
-        let empty = |n| Numbered { n, event: AttemptEvent::Progress { step: 1, total: 2, phase: None } };
-        assert!(
-            job.count(&(0..4).map(empty).collect::<Vec<_>>()).is_none(),
-            "events without content count, too"
-        );
     }
 }

@@ -27,7 +27,7 @@ use island_protocol::{
     event::{AttemptEvent, Numbered},
     fabric::{
         Assignment, AssignmentReply, Cancel, Heartbeat, Lease, LeaseRenewal, LeaseReply, Output, OutputReply,
-        Register, Registered, SIGNATURE_HEADER, Status, signed_bytes,
+        Preload, Register, Registered, SIGNATURE_HEADER, Status, signed_bytes,
     },
     ids::{AttemptKey, HostId},
     job::FailureCode,
@@ -240,6 +240,24 @@ impl Coordinator {
         headers.insert(SIGNATURE_HEADER, BASE64.encode(signature).as_str());
         let answer = self.fabric.request_with_headers(subject, headers, payload.into()).await;
         answer.ok().map(|answer| parse(&answer))
+    }
+
+    /// Its key.
+    pub(crate) fn key(&self) -> Arc<KeyPair> {
+        Arc::clone(&self.key)
+    }
+
+    /// Sends a hint to preload, signed by the given key.
+    pub(crate) async fn preload(&self, host: HostId, hint: &Preload, key: Option<&KeyPair>) {
+        let subject = HostTopic::Preload.of(host);
+        let payload = serde_json::to_vec(hint).expect("encode");
+        let mut headers = HeaderMap::new();
+        if let Some(key) = key {
+            let signature = key.sign(&signed_bytes(&subject, &payload)).expect("sign");
+            headers.insert(SIGNATURE_HEADER, BASE64.encode(signature).as_str());
+        }
+        self.fabric.publish_with_headers(subject, headers, payload.into()).await.expect("publish");
+        self.fabric.flush().await.expect("flush");
     }
 
     /// Cancels an attempt.

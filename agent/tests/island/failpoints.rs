@@ -227,7 +227,17 @@ async fn an_agent_is_ready_when_it_has_found_its_workers_without_a_fabric() {
 fn the_unit_ends_only_the_agent() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../systemd/island-agent.service");
     let unit = fs::read_to_string(unit).expect("the unit");
-    for line in ["KillMode=process", "Restart=on-failure", "WatchdogSec=60", "WatchdogSignal=SIGKILL"] {
+    let lines = [
+        "KillMode=process",
+        "Restart=on-failure",
+        "WatchdogSec=60",
+        "WatchdogSignal=SIGKILL",
+        // Memory and tasks of all workers together are limited, and one that is ended for it takes no other with it.
+        "MemoryMax=90%",
+        "TasksMax=8192",
+        "OOMPolicy=continue",
+    ];
+    for line in lines {
         assert!(unit.lines().any(|other| other == line), "{line}");
     }
 }

@@ -99,6 +99,8 @@ pub(crate) struct Island {
     pub(crate) host: HostId,
     agent: Option<Running>,
     folder: tempfile::TempDir,
+    /// Folder with the engines' programs.
+    programs: PathBuf,
 }
 
 impl Island {
@@ -112,6 +114,12 @@ impl Island {
 
     pub(crate) async fn with(lease_ms: u64, credentials_ms: i64) -> Self {
         Self::run_by(Command::new(AGENT), lease_ms, credentials_ms).await
+    }
+
+    /// Starts one with the engines' programs in a folder.
+    pub(crate) async fn with_programs(programs: &Path) -> Self {
+        let nats = Nats::start().await;
+        Self::over(nats, Command::new(AGENT), programs, 30_000, 3_600_000).await
     }
 
     /// Starts one with a GPU and these settings.
@@ -130,11 +138,15 @@ impl Island {
 
     async fn run_by(agent: Command, lease_ms: u64, credentials_ms: i64) -> Self {
         let nats = Nats::start().await;
+        Self::over(nats, agent, workers_dir(), lease_ms, credentials_ms).await
+    }
+
+    async fn over(nats: Nats, agent: Command, programs: &Path, lease_ms: u64, credentials_ms: i64) -> Self {
         let coordinator = Coordinator::start(&nats.url(), lease_ms, credentials_ms).await;
         let folder = tempfile::tempdir().expect("temporary folder");
-        let agent = Some(spawn(agent, folder.path(), &coordinator.url));
+        let agent = Some(spawn(agent, folder.path(), programs, &coordinator.url));
         let host = coordinator.wait("registration", |seen| Some(seen.registers.last()?.host_id)).await;
-        Self { nats, coordinator, host, agent, folder }
+        Self { nats, coordinator, host, agent, folder, programs: programs.to_owned() }
     }
 
     /// Kills only the agent.
@@ -162,7 +174,7 @@ impl Island {
         let socket = UnixDatagram::bind(&path).expect("bind");
         let mut agent = Command::new(AGENT);
         agent.env("NOTIFY_SOCKET", &path);
-        self.agent = Some(spawn(agent, self.folder.path(), &self.coordinator.url));
+        self.agent = Some(spawn(agent, self.folder.path(), &self.programs, &self.coordinator.url));
         socket
     }
 
@@ -178,7 +190,7 @@ impl Island {
 
     async fn start_by(&mut self, agent: Command) {
         let before = self.coordinator.seen().registers.len();
-        self.agent = Some(spawn(agent, self.folder.path(), &self.coordinator.url));
+        self.agent = Some(spawn(agent, self.folder.path(), &self.programs, &self.coordinator.url));
         self.coordinator.wait("registration", |seen| (seen.registers.len() > before).then_some(())).await;
     }
 
@@ -250,6 +262,11 @@ impl Island {
         agent.output().expect("run island-agent")
     }
 
+    /// A path in its folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// Process id of the agent.
     pub(crate) fn pid(&self) -> u32 {
         self.agent.as_ref().expect("the agent runs").0.id()
@@ -264,7 +281,7 @@ impl Island {
 
     /// Names of the files in one of its folders.
     pub(crate) fn files(&self, name: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.folder.path().join(name)).expect("list").flatten();
+        let entries = fs::read_dir(self.path(name)).expect("list").flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 }
@@ -333,19 +350,19 @@ pub(crate) async fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>)
     }
 }
 
-fn spawn(mut command: Command, folder: &Path, api_url: &str) -> Running {
+fn spawn(mut command: Command, folder: &Path, programs: &Path, api_url: &str) -> Running {
     command
         .args(["--state-dir".as_ref(), folder.as_os_str()])
         .args(["--api-url", api_url, "--simulated", "true", "--allow-weak-sandbox", "true"])
         .env("ISLAND_AGENT_API_KEY", "ak_test")
-        .env("ISLAND_AGENT_WORKERS__BIN_DIR", workers_dir())
+        .env("ISLAND_AGENT_WORKERS__BIN_DIR", programs)
         .env("ISLAND_AGENT_PRELOAD__EVERY_S", "1")
         .env("ISLAND_AGENT_DRAIN_S", "2");
     Running(command.spawn().expect("start the agent"))
 }
 
 /// The folder with the scripted worker; builds it if it does not exist, because it belongs to another crate.
-fn workers_dir() -> &'static Path {
+pub(crate) fn workers_dir() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = Path::new(AGENT).parent().expect("a folder").to_owned();

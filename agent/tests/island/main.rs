@@ -1,6 +1,7 @@
 //! The real agent with real workers and a real fabric, against a coordinator scripted by each test.
 
 mod commands;
+mod containers;
 mod coordinator;
 mod failpoints;
 mod fixture;

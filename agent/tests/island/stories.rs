@@ -5,7 +5,7 @@ use island_protocol::{
     artifact::Artifact,
     cargo::RuntimeType,
     event::{AttemptEvent, Numbered},
-    fabric::RefusalReason,
+    fabric::{Preload, RefusalReason},
     ids::AttemptKey,
     job::{FailureCode, Fault, Outcome},
 };
@@ -193,6 +193,36 @@ async fn a_killed_agent_finds_its_worker_again_and_the_stream_continues() {
     assert_eq!(island.workers(), workers, "the same process");
     let seen = island.coordinator.seen();
     assert_eq!(seen.registers.last().expect("registered").holding, [key]);
+}
+
+#[tokio::test]
+async fn a_worker_of_one_isolated_job_ends_with_it_also_after_a_restart() {
+    let mut island = Island::start().await;
+    let mut job = assignment(json!({"prompt": "x y z", "max_tokens": 150, "delay_ms": 20}));
+    job.isolated = true;
+    let key = island.run(&job).await;
+    island.coordinator.tokens(key, 10).await;
+    island.kill_agent();
+    island.start_agent().await;
+    assert_completed(&island.coordinator.end(key).await, "x y z", 150);
+    wait_for("the worker's end", || island.workers().is_empty().then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_hint_to_preload_is_followed_only_if_the_coordinator_signed_it() {
+    let island = Island::start().await;
+    let hint = |slug: &str| {
+        let recommended = recommended(&island, slug, slug.as_bytes(), 1, true);
+        Preload { v: 1, workload_slug: recommended.workload_slug, artifacts: recommended.artifacts }
+    };
+    let (forged, real) = (hint("forged"), hint("real"));
+    island.coordinator.preload(island.host, &forged, None).await;
+    island.coordinator.preload(island.host, &forged, Some(&KeyPair::new_account())).await;
+    // Hints are taken in order.
+    let own = island.coordinator.key();
+    island.coordinator.preload(island.host, &real, Some(&own)).await;
+    island.coordinator.wait("the file of the hint", |seen| (seen.files["real"].1 > 0).then_some(())).await;
+    assert_eq!(island.coordinator.seen().files["forged"].1, 0);
 }
 
 #[tokio::test]

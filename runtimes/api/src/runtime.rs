@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, future::Future};
 use island_protocol::{
     cargo::RuntimeType,
     host::Device,
-    ids::AttemptKey,
     job::{Failure, Outcome},
 };
 
@@ -39,7 +38,7 @@ pub struct Unavailable {
 /// The contract, which the conformance suite checks:
 /// * it never blocks the executor: blocking work runs in its own thread;
 /// * it ends within one step of its engine once [`RunContext::cancel`] is triggered;
-/// * after a run is dropped, [`Runtime::reap`] finds everything that remains of it;
+/// * after a run is dropped, nothing remains of it that the next job could notice;
 /// * it writes only inside [`RunContext::scratch`];
 /// * state of earlier jobs never changes results;
 /// * while a job computes without output its [`RunContext::work`] advances at least once a second, otherwise it counts as stalled;
@@ -57,11 +56,6 @@ pub trait Runtime: Send + Sync + 'static {
     /// Checks a request quickly and without I/O.
     fn admit(&self, _request: &RunRequest) -> Result<(), Failure> {
         Ok(())
-    }
-
-    /// Removes everything that the engine created for attempts other than `alive`.
-    fn reap(&self, _alive: &[AttemptKey]) -> impl Future<Output = ()> + Send {
-        async {}
     }
 
     /// Releases what outlives jobs: loaded models, pools.

@@ -1,6 +1,6 @@
 //! Labels on all objects that we create, by which an agent distinguishes the orphans of its own workers from objects of others.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use island_protocol::ids::{AttemptKey, InstanceId};
 use sha2::{Digest, Sha256};
@@ -15,6 +15,8 @@ pub const JOB: &str = "island.job";
 pub const ATTEMPT: &str = "island.attempt";
 /// Epoch of the assignment.
 pub const EPOCH: &str = "island.epoch";
+/// Seconds after its creation at which a container is removed, whatever its worker does.
+pub const LIFETIME: &str = "island.lifetime";
 
 /// The creator of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub struct ContainerLabels<'a> {
     pub maker: &'a Maker,
     /// The attempt; `None` if it was created in advance.
     pub key: Option<AttemptKey>,
+    /// Longest time for which it may exist.
+    pub lifetime: Duration,
 }
 
 impl ContainerLabels<'_> {
@@ -44,6 +48,7 @@ impl ContainerLabels<'_> {
             (JOB, of_key(|key| key.job_id.to_string())),
             (ATTEMPT, of_key(|key| key.attempt.to_string())),
             (EPOCH, of_key(|key| key.epoch.to_string())),
+            (LIFETIME, self.lifetime.as_secs().to_string()),
         ];
         pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }

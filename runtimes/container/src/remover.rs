@@ -1,14 +1,9 @@
 //! Removes containers. Everything that we create is in one list until the daemon reports that it is removed; dropping a [`Container`] kills
 //! and removes it in a separate task.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use bollard::{errors::Error, query_parameters::RemoveContainerOptionsBuilder};
-use island_protocol::ids::AttemptKey;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::mpsc,
@@ -24,7 +19,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Time between two tries.
 const PAUSE: Duration = Duration::from_millis(250);
 
-type Book = Arc<Mutex<HashMap<String, Option<AttemptKey>>>>;
+type Book = Arc<Mutex<HashSet<String>>>;
 
 /// A container that is removed on drop.
 #[derive(Debug)]
@@ -50,7 +45,6 @@ impl Drop for Container {
 /// Removes containers in a separate task.
 #[derive(Debug)]
 pub struct Remover {
-    daemon: Daemon,
     book: Book,
     queue: mpsc::UnboundedSender<String>,
     stop: CancellationToken,
@@ -63,33 +57,19 @@ impl Remover {
         let (queue, waiting) = mpsc::unbounded_channel();
         let book = Book::default();
         let stop = CancellationToken::new();
-        let task = tokio::spawn(work(daemon.clone(), Arc::clone(&book), waiting, stop.clone()));
-        Self { daemon, book, queue, stop, task: Mutex::new(Some(task)) }
+        let task = tokio::spawn(work(daemon, Arc::clone(&book), waiting, stop.clone()));
+        Self { book, queue, stop, task: Mutex::new(Some(task)) }
     }
 
     /// Adds a container to the list.
-    pub fn adopt(&self, id: String, key: Option<AttemptKey>) -> Container {
-        lock(&self.book).insert(id.clone(), key);
+    pub fn adopt(&self, id: String) -> Container {
+        lock(&self.book).insert(id.clone());
         Container { id, queue: self.queue.clone() }
-    }
-
-    /// Records that a container created in advance now belongs to this attempt.
-    pub fn assign(&self, container: &Container, key: AttemptKey) {
-        lock(&self.book).insert(container.id.clone(), Some(key));
-    }
-
-    /// Removes our containers of attempts other than `alive`, and waits until they are removed.
-    pub async fn reap(&self, alive: &[AttemptKey]) {
-        let dead = |(id, key): (&String, &Option<AttemptKey>)| {
-            key.is_some_and(|key| !alive.contains(&key)).then(|| id.clone())
-        };
-        let dead: Vec<_> = lock(&self.book).iter().filter_map(dead).collect();
-        futures::future::join_all(dead.iter().map(|id| remove(&self.daemon, &self.book, id))).await;
     }
 
     /// Removes all remaining containers, and ends.
     pub async fn stop(&self) {
-        for id in lock(&self.book).keys() {
+        for id in lock(&self.book).iter() {
             // The task ends only below.
             let _ = self.queue.send(id.clone());
         }
@@ -153,6 +133,6 @@ pub(crate) async fn try_to_remove(daemon: &Daemon, id: &str) -> Result<(), Error
     }
 }
 
-fn lock(book: &Book) -> MutexGuard<'_, HashMap<String, Option<AttemptKey>>> {
+fn lock(book: &Book) -> MutexGuard<'_, HashSet<String>> {
     book.lock()
 }

@@ -165,7 +165,6 @@ impl Containers {
     /// Returns one created in advance, or a new one.
     async fn container(&self, spec: &Spec, key: AttemptKey) -> Result<Started, NotStarted> {
         if let Some(started) = self.ahead.take(spec) {
-            self.starter.remover.assign(&started.container, key);
             self.name(&started, key);
             return Ok(started);
         }
@@ -215,10 +214,6 @@ impl Runtime for Containers {
             () = cancel.cancelled() => Err(cancelled()),
         };
         outcome.unwrap_or_else(Outcome::failed)
-    }
-
-    async fn reap(&self, alive: &[AttemptKey]) {
-        self.starter.remover.reap(alive).await;
     }
 
     async fn shutdown(&self) {

@@ -1,6 +1,6 @@
 //! Brings a container to the point where it waits for its input: created, attached, started.
 
-use std::{path::PathBuf, pin::Pin, sync::Arc};
+use std::{path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
 use bollard::{
     container::LogOutput,
@@ -20,6 +20,9 @@ use crate::{
     remover::{Container, Remover},
     resource_limits::ResourceLimits,
 };
+
+/// Longest time for which a container that was started in advance waits for its job, with much to spare: it is used within minutes, or removed.
+const MAX_WAIT: Duration = Duration::from_mins(30);
 
 /// What a container depends on; jobs with the same may use each other's containers created in advance.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -93,7 +96,7 @@ impl Starter {
 
     /// Starts one. Its program may run before it belongs to a job: it gets its input later.
     pub async fn start(&self, spec: &Spec, key: Option<AttemptKey>) -> Result<Started, NotStarted> {
-        let labels = ContainerLabels { maker: &self.maker, key };
+        let labels = ContainerLabels { maker: &self.maker, key, lifetime: spec.limits.time + MAX_WAIT };
         let mut body = create_body(spec, &labels);
         if let Some(host) = &mut body.host_config {
             host.runtime.clone_from(&self.daemon.abilities.runtime);
@@ -107,7 +110,7 @@ impl Starter {
                 NotStarted::Failed(failed("create the container", &error))
             }
         })?;
-        let container = self.remover.adopt(created.id, key);
+        let container = self.remover.adopt(created.id);
         let fail = |what| move |error| NotStarted::Failed(failed(what, &error));
         // Before the start, so that the first output is not lost.
         let attach =

@@ -10,16 +10,13 @@ use std::{
 
 use bollard::query_parameters::StatsOptionsBuilder;
 use futures::{FutureExt, StreamExt};
+use island_runtimes_worker::launch::{KEEP_AHEAD, MAX_AHEAD, MAX_AHEAD_MB};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::task::TaskTracker;
 
 use crate::start::{NotStarted, Spec, Started, Starter};
 
-/// Time after its last job for which a Cargo's containers are kept.
-const KEEP: Duration = Duration::from_mins(3);
-/// Maximum number of containers.
-const MOST: usize = 8;
 /// Time between two checks of them.
 const LOOK: Duration = Duration::from_secs(5);
 /// Processor time that a program may use before it has input. A program that computes meanwhile is no longer started in advance, because
@@ -85,7 +82,7 @@ impl WarmPool {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.stocks().retain(|_, stock| stock.making > 0 || stock.used.elapsed() < KEEP);
+            self.stocks().retain(|_, stock| stock.making > 0 || stock.used.elapsed() < KEEP_AHEAD);
             let waiting: Vec<_> = self.stocks().iter().flat_map(|(spec, stock)| stock.ids(spec)).collect();
             for (spec, id) in waiting {
                 if self.used_cpu(&id).await.is_some_and(|used| used > FREE_CPU) {
@@ -108,14 +105,15 @@ impl WarmPool {
     }
 
     fn refill(self: &Arc<Self>, spec: &Spec) {
-        // Memory of a GPU is too scarce to reserve it.
-        if self.wanted == 0 || spec.limits.gpus || self.makers.is_closed() {
+        // Memory of a GPU is too scarce to reserve it, and so is much main memory, which the agent reserves for them.
+        let is_large = spec.limits.memory_bytes > MAX_AHEAD_MB << 20;
+        if self.wanted == 0 || spec.limits.gpus || is_large || self.makers.is_closed() {
             return;
         }
         let mut all = self.stocks();
         let kept: usize = all.values().map(Stock::count).sum();
         let Some(stock) = all.get_mut(spec) else { return };
-        let missing = self.wanted.saturating_sub(stock.count()).min(MOST.saturating_sub(kept));
+        let missing = self.wanted.saturating_sub(stock.count()).min(MAX_AHEAD.saturating_sub(kept));
         if stock.restless {
             return;
         }

@@ -7,6 +7,7 @@ use std::{
 
 use island_protocol::{
     cargo::RuntimeType,
+    ids::InstanceId,
     job::{Failure, FailureCode},
 };
 use island_runtimes_api::{Probe, Unavailable};
@@ -20,7 +21,7 @@ use island_runtimes_worker::{
 use crate::{
     daemon::{self, Daemon},
     labels::{Maker, short_hash},
-    orphans,
+    orphans::{self, OrphanError},
     runtime::{Containers, Settings, probed},
     toolkit,
 };
@@ -63,18 +64,11 @@ impl EngineLoader for ContainerEngine {
     }
 
     fn reap(&mut self, workers: &Path, orphans: &Orphans) -> Result<(), Unavailable> {
-        let failed = |what: &str, error: &dyn std::error::Error| Unavailable {
-            reason: format!("{what}: {}", daemon::chain(error)),
-        };
-        let island = island(workers).map_err(|error| failed("look at the folder of the workers", &error))?;
-        let (socket, runtime) = (probed_socket()?, runtime()?);
-        runtime.block_on(async {
-            let daemon = Daemon::connect(&socket).await?;
-            let count = orphans::remove(&daemon, &island, orphans).await;
-            let count = count.map_err(|error| failed("remove what workers left behind", &error))?;
-            tracing::info!(count, "removed containers that workers left behind");
-            Ok(())
-        })
+        reaped(workers, async |daemon, island| orphans::remove(&daemon, &island, orphans).await)
+    }
+
+    fn reap_expired(&mut self, workers: &Path, worker: InstanceId) -> Result<(), Unavailable> {
+        reaped(workers, async |daemon, island| orphans::remove_expired(&daemon, &island, worker).await)
     }
 
     async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<Containers>, Failure> {
@@ -93,6 +87,25 @@ impl EngineLoader for ContainerEngine {
         let runtime = Containers::start(daemon, settings);
         Ok(Loaded { version: runtime.version(), runtime, slots, vram_mb: 0 })
     }
+}
+
+/// Removes containers of the Island whose workers have their folders in `workers`.
+fn reaped(
+    workers: &Path,
+    remove: impl AsyncFnOnce(Daemon, String) -> Result<usize, OrphanError>,
+) -> Result<(), Unavailable> {
+    let failed = |what: &str, error: &dyn std::error::Error| Unavailable {
+        reason: format!("{what}: {}", daemon::chain(error)),
+    };
+    let island = island(workers).map_err(|error| failed("look at the folder of the workers", &error))?;
+    let (socket, runtime) = (probed_socket()?, runtime()?);
+    runtime.block_on(async {
+        let daemon = Daemon::connect(&socket).await?;
+        let count = remove(daemon, island).await;
+        let count = count.map_err(|error| failed("remove what workers left behind", &error))?;
+        tracing::info!(count, "removed containers that workers left behind");
+        Ok(())
+    })
 }
 
 /// The GPUs that the agent lets containers use.

@@ -12,17 +12,6 @@ use serde::{Deserialize, Serialize};
 /// Maximum length of a frame in either direction.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;
 
-/// Bytes of an event, as counted in frames and, on both sides, against the output limit of a job.
-pub fn weight(event: &AttemptEvent) -> usize {
-    let content = match event {
-        AttemptEvent::Token { content, .. } => content.len(),
-        AttemptEvent::Status { state } => state.len(),
-        AttemptEvent::Image(image) => image.data.len(),
-        AttemptEvent::Progress { .. } | AttemptEvent::Ended { .. } => 0,
-    };
-    content + 16
-}
-
 /// Sent by the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "frame", rename_all = "snake_case")]
@@ -68,7 +57,7 @@ pub enum ToWorker {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "frame", rename_all = "snake_case")]
 pub enum FromWorker {
-    /// First frame of every connection.
+    /// First frame of every connection, and only that.
     Hello {
         /// This worker.
         instance: InstanceId,
@@ -116,6 +105,20 @@ pub enum FromWorker {
         /// Resident memory, megabytes.
         rss_mb: u64,
     },
+}
+
+impl FromWorker {
+    /// The name of its kind, as on the wire.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Hello { .. } => "hello",
+            Self::Loading { .. } => "loading",
+            Self::Ready { .. } => "ready",
+            Self::LoadFailed { .. } => "load_failed",
+            Self::Events { .. } => "events",
+            Self::Pulse { .. } => "pulse",
+        }
+    }
 }
 
 /// An attempt a worker holds.

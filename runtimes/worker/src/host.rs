@@ -6,6 +6,7 @@
 
 mod connection;
 mod derive;
+mod keeper;
 mod process;
 mod reap;
 mod socket;
@@ -17,6 +18,8 @@ use std::{
     path::{Path, PathBuf},
     process::Stdio,
 };
+
+use island_protocol::cargo::RuntimeType;
 
 pub use connection::{Closed, Commands, Connection, Frames};
 pub use derive::derive;
@@ -76,16 +79,25 @@ pub struct Worker {
 /// Starts `binary` in `dir`, which is created if it does not exist, and connects to it. The model is not loaded yet: wait for `Ready` or
 /// `LoadFailed`.
 ///
-/// The worker leads its own process group, so neither the agent's end nor Ctrl-C at a terminal ends it.
+/// The worker leads its own process group, so neither the agent's end nor Ctrl-C at a terminal ends it. One that runs containers gets a keeper,
+/// which removes them when it has ended, whatever becomes of the agent.
 pub async fn spawn(binary: &Path, dir: &Path, launch: &Launch) -> Result<Worker, HostError> {
     let stderr = prepare(dir, launch)?;
     let listener = socket::listen(dir).map_err(|error| HostError::Prepare(dir.join(SOCKET_FILE), error))?;
     let mut command = command(binary, dir, stderr);
+    if launch.cargo.runtime_type == RuntimeType::Container {
+        // The worker holds the other end of the keeper's standard input, and closes it when it ends.
+        let held =
+            keeper::start(binary, dir, launch).map_err(|error| HostError::Start(binary.to_owned(), error))?;
+        command.stdout(Stdio::from(held));
+    }
     let child = command
         .envs(&launch.environment)
         .stdin(Stdio::from(OwnedFd::from(listener)))
         .spawn()
         .map_err(|error| HostError::Start(binary.to_owned(), error))?;
+    // With the worker's ends of its socket and of the keeper's input.
+    drop(command);
     let process = Process::of_child(child).map_err(|error| HostError::Start(binary.to_owned(), error))?;
     let stream = socket::connect(dir).await.map_err(|error| {
         // Nobody would follow it.

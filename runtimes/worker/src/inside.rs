@@ -11,6 +11,7 @@ mod engine;
 mod log;
 mod outbox;
 mod pins;
+mod reap;
 mod run;
 mod server;
 mod state;
@@ -56,6 +57,9 @@ struct Arguments {
     /// Not what these workers use.
     #[arg(long, requires = "reap", value_name = "WORKER", conflicts_with = "of")]
     except: Vec<InstanceId>,
+    /// Wait until standard input is closed, and then remove it as often as it takes: the worker holds the other end.
+    #[arg(long, requires = "of")]
+    when_closed: bool,
     /// Derive the file that jobs read from the Cargo's file, and exit.
     #[arg(long, requires = "dir")]
     derive: bool,
@@ -79,16 +83,19 @@ enum StartError {
 }
 
 /// Runs a worker with this engine to its end.
-pub fn main<E: EngineLoader>(engine: E) -> ExitCode {
+pub fn main<E: EngineLoader>(mut engine: E) -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(workers) = &arguments.reap {
         log::start();
+        if arguments.when_closed {
+            return reap::keep(&mut engine, workers, &arguments.of);
+        }
         let orphans = if arguments.of.is_empty() {
             Orphans::AllBut(arguments.except)
         } else {
             Orphans::Of(arguments.of)
         };
-        return reap(engine, workers, &orphans);
+        return reap::once(&mut engine, workers, &orphans);
     }
     let Some(dir) = arguments.dir else { return probe(engine) };
     log::start();
@@ -165,16 +172,6 @@ fn strong_enough(launch: &Launch, sandbox: &SandboxReport) -> Result<(), Failure
         sandbox.missing.join("; ")
     );
     Err(Failure::of_host(FailureCode::InternalError, message))
-}
-
-fn reap<E: EngineLoader>(mut engine: E, workers: &Path, orphans: &Orphans) -> ExitCode {
-    match engine.reap(workers, orphans) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(problem) => {
-            tracing::error!(problem = problem.reason, "something is left behind");
-            ExitCode::FAILURE
-        }
-    }
 }
 
 /// Reports what the engine supports, and the sandbox of this kernel after applying it.

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use island_protocol::{
@@ -31,6 +32,13 @@ pub const SCRATCH_DIR: &str = "scratch";
 pub const DERIVED_FILE: &str = "derived";
 /// Name of the file in the scratch folder that contains the failure of a derivation.
 pub const FAILURE_FILE: &str = "failure.json";
+
+/// Maximum number of containers that are started in advance.
+pub const MAX_AHEAD: usize = 8;
+/// Time after its last job for which a Cargo's containers are kept.
+pub const KEEP_AHEAD: Duration = Duration::from_mins(3);
+/// Maximum memory limit of such a container, megabytes. More is not reserved for jobs that may never arrive.
+pub const MAX_AHEAD_MB: u64 = 1024;
 
 /// `launch.json`: written by the agent, read by the worker before it applies its sandbox. Contains nothing untrusted but names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | [`launch`] | both | what a worker is launched with: `launch.json` in its directory |
 //! | [`frame`] | both | the messages on its Unix socket: length-prefixed JSON |
+//! | [`event_limits`] | both | limits of the events in them: kept by the worker, checked by the agent |
 //! | [`codec`] | both | reading and writing those frames |
 //! | [`host`] | agent | starts a worker, attaches to a running one, transfers jobs and events |
 //! | [`inside`] | engine | sandbox, server loop, event numbering and replay |
@@ -16,6 +17,7 @@
 //! one.
 
 pub mod codec;
+pub mod event_limits;
 pub mod frame;
 pub mod host;
 pub mod inside;

@@ -55,11 +55,20 @@ impl Profile {
 /// not full.
 pub fn apply(profile: &Profile) -> SandboxReport {
     let threads = threads();
-    let mut report = confine(profile);
-    if let Some(others) = threads.checked_sub(1).filter(|others| *others > 0) {
-        report.missing.push(format!("one thread: {others} were started earlier and are not confined"));
-        report.level = report.level.min(SandboxLevel::Partial);
-    }
+    with_threads(confine(profile), threads)
+}
+
+/// The report of a process that had this number of threads before; `None` if it is unknown.
+fn with_threads(mut report: SandboxReport, threads: Option<usize>) -> SandboxReport {
+    let problem = match threads {
+        Some(1) => return report,
+        Some(more) => {
+            format!("{} were started earlier and are not confined", more.saturating_sub(1))
+        }
+        None => "their number cannot be read from /proc/self/task".to_owned(),
+    };
+    report.missing.push(format!("one thread: {problem}"));
+    report.level = report.level.min(SandboxLevel::Partial);
     report
 }
 
@@ -72,9 +81,9 @@ pub fn supported() -> SandboxReport {
     })
 }
 
-/// Number of threads of this process; 1 if it is unknown.
-fn threads() -> usize {
-    std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
+/// Number of threads of this process; `None` if it is unknown.
+fn threads() -> Option<usize> {
+    Some(std::fs::read_dir("/proc/self/task").ok()?.count())
 }
 
 #[cfg(target_os = "linux")]
@@ -108,4 +117,23 @@ fn confine(profile: &Profile) -> SandboxReport {
 fn confine(_profile: &Profile) -> SandboxReport {
     let missing = vec!["landlock, seccomp: this system is not Linux".to_owned()];
     SandboxReport { missing, ..SandboxReport::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_are_not_confined_or_cannot_be_counted_are_no_full_sandbox() {
+        let full = || SandboxReport { level: SandboxLevel::Full, ..SandboxReport::default() };
+        assert_eq!(with_threads(full(), Some(1)), full());
+        for threads in [Some(2), Some(0), None] {
+            let report = with_threads(full(), threads);
+            assert_eq!(report.level, SandboxLevel::Partial, "{threads:?}");
+            assert_eq!(report.missing.len(), 1, "{threads:?}");
+        }
+        let none = SandboxReport::default();
+        assert_eq!(with_threads(none, None).level, SandboxLevel::None, "it is never raised");
+        assert!(!cfg!(target_os = "linux") || threads().is_some_and(|threads| threads > 0));
+    }
 }

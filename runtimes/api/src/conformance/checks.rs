@@ -115,7 +115,6 @@ pub async fn dropped_runs_leave_nothing<R: Runtime>(runtime: &R, fixture: &Fixtu
         });
         assert!(first.await.is_some(), "the long input produced no event");
     }
-    runtime.reap(&[]).await;
     while within(stage.events.recv()).await.is_some() {}
     assert_eq!(
         fixture.play(runtime, &fixture.good[0]).await.text,

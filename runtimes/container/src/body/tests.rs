@@ -41,7 +41,10 @@ fn with_egress_mount(
         gpus: if limits.gpus { vec!["GPU-1".to_owned()] } else { Vec::new() },
         egress_mount: egress_mount.map(Into::into),
     };
-    let body = create_body(&spec, &ContainerLabels { maker: &maker, key: Some(key) });
+    let body = create_body(
+        &spec,
+        &ContainerLabels { maker: &maker, key: Some(key), lifetime: Duration::from_secs(1860) },
+    );
     serde_json::to_value(body).expect("JSON")
 }
 
@@ -62,6 +65,7 @@ fn exactly_this_is_requested_of_a_daemon() {
             "island.job": "00000000-0000-0000-0000-000000000000",
             "island.attempt": "2",
             "island.epoch": "3",
+            "island.lifetime": "1860",
         },
         "AttachStdin": true, "AttachStdout": true, "AttachStderr": true,
         "OpenStdin": true, "StdinOnce": true, "Tty": false,

@@ -10,7 +10,7 @@ use island_protocol::{
 use island_runtimes_api::Runtime;
 use island_runtimes_container::{
     daemon::Daemon,
-    labels::{ISLAND, JOB, WORKER},
+    labels::{ISLAND, JOB, LIFETIME, WORKER},
     orphans,
 };
 use island_runtimes_worker::host::Orphans;
@@ -160,4 +160,45 @@ pub(crate) async fn orphans_of_dead_workers_are_removed_and_no_others(world: Arc
     assert_eq!(orphans::remove(&daemon, &ours, &Orphans::Of(vec![alive])).await.expect("removed"), 1);
     assert!(world.containers(Some(&ours)).await.is_empty());
     world.docker.remove_container(&foreign, None).await.expect("removed");
+}
+
+pub(crate) async fn what_exists_for_too_long_is_removed(world: Arc<World>) {
+    let engine = world.engine(0).await;
+    play(&world, &engine, cargo(&["/bin/cargo"]), json!({"text": "brings the image"})).await.completed();
+    engine.shutdown().await;
+    let images = world.docker.list_images(None::<bollard::query_parameters::ListImagesOptions>).await;
+    let image = images.expect("images").first().expect("one").id.clone();
+    let (island, worker) = (Uuid::now_v7().to_string(), InstanceId(Uuid::now_v7()));
+    let leave = async |lifetime: Option<&str>| {
+        let mut labels: std::collections::HashMap<_, _> =
+            [(ISLAND, island.as_str()), (WORKER, &worker.to_string())]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into();
+        labels.extend(lifetime.map(|lifetime| (LIFETIME.to_owned(), lifetime.to_owned())));
+        let body = ContainerCreateBody {
+            image: Some(image.clone()),
+            cmd: Some(vec!["/bin/true".to_owned()]),
+            labels: Some(labels),
+            ..ContainerCreateBody::default()
+        };
+        world.docker.create_container(None::<CreateContainerOptions>, body).await.expect("a container").id
+    };
+    leave(Some("0")).await;
+    let (young, of_an_earlier_version) = (leave(Some("3600")).await, leave(None).await);
+    let daemon = Daemon::connect(&world.socket).await.expect("a daemon");
+    let removed = async {
+        // It is too old a second after it was created.
+        while orphans::remove_expired(&daemon, &island, worker).await.expect("removed") == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    within(removed).await;
+    let mut left = world.containers(Some(&island)).await;
+    let mut expected = [young, of_an_earlier_version];
+    left.sort();
+    expected.sort();
+    assert_eq!(left, expected);
+    let other = InstanceId(Uuid::now_v7());
+    assert_eq!(orphans::remove_expired(&daemon, &island, other).await.expect("nothing to do"), 0);
+    assert_eq!(orphans::remove(&daemon, &island, &Orphans::AllBut(vec![])).await.expect("removed"), 2);
 }

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         life::a_dropped_run_leaves_nothing,
         life::a_run_ends_at_its_deadline,
         life::orphans_of_dead_workers_are_removed_and_no_others,
+        life::what_exists_for_too_long_is_removed,
         images::a_file_is_imported_once,
         images::an_archive_is_loaded_without_its_tags,
         images::an_invalid_image_is_the_jobs_fault,
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         egress::egress_that_the_owner_does_not_allow_is_refused,
         egress::a_missing_forwarder_is_the_hosts_fault,
         sandbox::a_sandboxed_worker_runs_containers,
+        sandbox::containers_end_with_a_worker_that_is_killed,
     ];
     if arguments.iter().any(|argument| argument == "--list") {
         if !arguments.iter().any(|argument| argument == "--ignored") {

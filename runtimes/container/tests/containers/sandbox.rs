@@ -2,7 +2,9 @@
 
 use std::{path::Path, sync::Arc};
 
-use island_protocol::{event::AttemptEvent, host::SandboxLevel, ids::InstanceId, job::Outcome};
+use island_protocol::{
+    cargo::CargoSpec, event::AttemptEvent, host::SandboxLevel, ids::InstanceId, job::Outcome,
+};
 use island_runtimes_api::RunRequest;
 use island_runtimes_worker::{
     frame::{FromWorker, ToWorker},
@@ -12,7 +14,7 @@ use island_runtimes_worker::{
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::support::{World, cargo, key, within};
+use crate::support::{World, cargo, key, script, within};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_island-worker-container");
 
@@ -28,18 +30,48 @@ pub(crate) async fn a_sandboxed_worker_runs_containers(world: Arc<World>) {
     worker.connection.commands.send(ToWorker::Shutdown { now: true }).await.expect("sent");
     within(worker.process.wait()).await.expect("ended");
     world.settle(None, 0).await;
-    // One that is killed leaves its containers to the agent.
-    let (mut worker, _, instance) = start(&world, state.path()).await;
-    let outcome = run(&mut worker, &world, "three").await;
+}
+
+/// A program that only sleeps uses no processor time, and this one ignores signals and the end of its input.
+const SLEEPER: &str =
+    r#"trap '' TERM INT HUP; echo '{"type":"token","content":"asleep"}'; while :; do sleep 1; done"#;
+
+pub(crate) async fn containers_end_with_a_worker_that_is_killed(world: Arc<World>) {
+    let state = tempfile::tempdir().expect("a folder");
+    let (mut worker, _, _) = start(&world, state.path()).await;
+    let outcome = run(&mut worker, &world, "one").await;
     assert!(matches!(outcome, Outcome::Completed { .. }), "{outcome:?}");
     world.one_ahead_is_left().await;
+    begin(&mut worker, &world, script(SLEEPER)).await;
+    assert!(world.containers(None).await.len() >= 2, "one that waits and one that sleeps");
     worker.process.kill().expect("killed");
     within(worker.process.wait()).await.expect("ended");
-    assert_eq!(world.containers(None).await.len(), 1, "its own process cannot remove it any more");
-    let orphans = host::Orphans::Of(vec![instance]);
-    let reaped = host::reap(Path::new(PROGRAM), state.path(), &orphans, Some(&world.socket));
-    within(reaped).await.expect("reaped");
-    assert!(world.containers(None).await.is_empty(), "the agent has it removed, without another worker");
+    // There is no agent here, and no other worker.
+    world.settle(None, 0).await;
+}
+
+/// Starts a job, and waits for its first word.
+async fn begin(worker: &mut Worker, world: &World, cargo: CargoSpec) {
+    let request = RunRequest {
+        cargo,
+        input: json!({}),
+        artifacts: [("model".to_owned(), world.image.clone())].into_iter().collect(),
+        continues: None,
+        scope: "test".to_owned(),
+    };
+    let key = key();
+    let run = ToWorker::Run { key, first_event: 1, request: Box::new(request) };
+    worker.connection.commands.send(run).await.expect("sent");
+    loop {
+        let frame =
+            within(worker.connection.frames.next()).await.expect("the worker is there").expect("a frame");
+        if let FromWorker::Events { key: of, events } = frame
+            && of == key
+            && events.iter().any(|event| matches!(event.event, AttemptEvent::Token { .. }))
+        {
+            return;
+        }
+    }
 }
 
 fn log(state: &Path) -> String {

@@ -2,16 +2,16 @@
 
 use island_protocol::{
     event::AttemptEvent,
-    job::{Failure, FailureCode, Outcome},
+    job::{Failure, FailureCode, Fault, Outcome},
 };
 use island_runtimes_api::WorkCounter;
 use tokio_util::sync::CancellationToken;
 
 use super::outbox::Outbox;
-use crate::frame::weight;
+use crate::event_limits::{MAX_TOKEN_BYTES, cut_message, encoded_len, excess, max_end_bytes, weight};
 
-/// Maximum length of the text of a token event; longer texts are split.
-const MAX_TOKEN_BYTES: usize = 64 << 10;
+/// Bytes of an outcome besides its result: usage, a device's name.
+const END_FACTS_BYTES: u64 = 4 << 10;
 
 /// An attempt: its events, and handles to its run.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(super) struct Attempt {
     /// Why it was stopped by other parts than the engine: becomes the failure of its outcome.
     stop: Option<Failure>,
     bytes_left: u64,
+    /// Bytes that the outcome may have, encoded.
+    max_end_bytes: u64,
 }
 
 impl Attempt {
@@ -35,6 +37,7 @@ impl Attempt {
             work: WorkCounter::default(),
             stop: None,
             bytes_left: max_output_bytes,
+            max_end_bytes: max_end_bytes(max_output_bytes),
         }
     }
 
@@ -59,7 +62,13 @@ impl Attempt {
             AttemptEvent::Token { content, count } if content.len() > MAX_TOKEN_BYTES => {
                 self.append_in_parts(&content, count);
             }
-            event => self.outbox.push(event),
+            // Programs of Cargos choose names.
+            event => match excess(&event) {
+                Some(what) => {
+                    self.stop(Failure::of_job(FailureCode::InvalidOutput, format!("{what} is too long")));
+                }
+                None => self.outbox.push(event),
+            },
         }
     }
 
@@ -68,12 +77,29 @@ impl Attempt {
         let outcome = match (self.stop.take(), outcome) {
             (Some(failure), Outcome::Failed { usage, .. }) => Outcome::Failed { failure, usage },
             // A part of its output was dropped, so it did not complete.
-            (Some(failure), Outcome::Completed { usage, .. }) if failure.code == FailureCode::OutputLimit => {
+            (Some(failure), Outcome::Completed { usage, .. }) if failure.fault == Fault::Job => {
                 Outcome::Failed { failure, usage }
             }
             (_, outcome) => outcome,
         };
-        self.outbox.push(AttemptEvent::Ended { outcome });
+        self.outbox.push(AttemptEvent::Ended { outcome: self.bounded(outcome) });
+    }
+
+    /// Returns an outcome within its limits: a result that is too long is a failure, and a message that is too long is cut.
+    fn bounded(&self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Failed { mut failure, usage } => {
+                cut_message(&mut failure.message);
+                Outcome::Failed { failure, usage }
+            }
+            Outcome::Completed { usage, output: Some(output), .. }
+                if encoded_len(&output) as u64 > self.max_end_bytes.saturating_sub(END_FACTS_BYTES) =>
+            {
+                let message = "the result of the job is larger than its Cargo allows";
+                Outcome::Failed { failure: Failure::of_job(FailureCode::OutputLimit, message), usage }
+            }
+            outcome => outcome,
+        }
     }
 
     fn append_in_parts(&mut self, content: &str, count: u32) {
@@ -131,6 +157,40 @@ mod tests {
             panic!("it must fail");
         };
         assert_eq!((failure.code, usage.total_tokens), (FailureCode::OutputLimit, 3));
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_fails_the_job() {
+        let mut attempt = Attempt::new(1, u64::MAX);
+        attempt.append(AttemptEvent::Progress { step: 1, total: 2, phase: Some("x".repeat(101)) });
+        assert!(attempt.cancel.is_cancelled());
+        attempt.end(completed());
+        let [AttemptEvent::Ended { outcome: Outcome::Failed { failure, .. } }] =
+            events(&attempt).try_into().expect("one")
+        else {
+            panic!("it must fail");
+        };
+        assert_eq!((failure.fault, failure.code), (Fault::Job, FailureCode::InvalidOutput));
+    }
+
+    #[test]
+    fn an_end_has_limits() {
+        let ended = |outcome| {
+            let mut attempt = Attempt::new(1, 1000);
+            attempt.end(outcome);
+            events(&attempt)
+        };
+        let output = Some("x".repeat(70_000).into());
+        let large = ended(Outcome::Completed { usage: Usage::default(), output, finish_reason: None });
+        let [AttemptEvent::Ended { outcome: Outcome::Failed { failure, .. } }] =
+            large.try_into().expect("one")
+        else {
+            panic!("it must fail");
+        };
+        assert_eq!(failure.code, FailureCode::OutputLimit);
+        let failure = Failure::of_job(FailureCode::CargoFailed, "\u{e9}".repeat(3_000));
+        let long = ended(Outcome::failed(failure));
+        assert!(crate::event_limits::excess(&long[0]).is_none(), "its message is cut");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use island_protocol::{
     cargo::RuntimeType,
+    ids::InstanceId,
     job::{Failure, FailureCode},
 };
 use island_runtimes_api::{Probe, Runtime, Unavailable};
@@ -31,6 +32,12 @@ pub trait EngineLoader: Send + 'static {
     /// Removes what workers that have ended left outside their processes; `workers` is the folder that contains the workers' folders. Runs in
     /// a process of its own.
     fn reap(&mut self, _workers: &Path, _orphans: &Orphans) -> Result<(), Unavailable> {
+        Ok(())
+    }
+
+    /// Removes what this worker created outside its process and has existed for longer than any job takes, while it runs. In a process of its
+    /// own, too.
+    fn reap_expired(&mut self, _workers: &Path, _worker: InstanceId) -> Result<(), Unavailable> {
         Ok(())
     }
 

@@ -4,10 +4,8 @@ use std::collections::VecDeque;
 
 use island_protocol::event::{AttemptEvent, Numbered};
 
-use crate::frame::weight;
+use crate::event_limits::{MAX_BATCH_EVENTS, weight};
 
-/// Maximum number of events in one frame.
-const MAX_BATCH_EVENTS: usize = 512;
 /// Approximate maximum of content in one frame, bytes: it ends with the event that reaches this.
 const MAX_BATCH_BYTES: usize = 256 << 10;
 
@@ -51,10 +49,10 @@ impl Outbox {
     /// Returns the next batch from event `from` on; empty if there are no events.
     pub(super) fn batch(&self, from: u64) -> Vec<Numbered<AttemptEvent>> {
         let skip = from.saturating_sub(self.oldest()) as usize;
-        let mut bytes = 0;
+        let mut bytes = 0_usize;
         let fits = |event: &&Numbered<AttemptEvent>| {
             let before = bytes;
-            bytes += weight(&event.event);
+            bytes = bytes.saturating_add(weight(&event.event));
             before < MAX_BATCH_BYTES
         };
         self.events.iter().skip(skip).take(MAX_BATCH_EVENTS).take_while(fits).cloned().collect()

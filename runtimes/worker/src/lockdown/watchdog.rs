@@ -50,6 +50,11 @@ impl WorkerMemory {
     pub fn allocated_mb(&self) -> Option<u64> {
         self.0.read().map(|usage| usage.allocated >> 10)
     }
+
+    /// Megabytes of the process that are resident, mapped files included; `None` once it has ended.
+    pub fn resident_mb(&self) -> Option<u64> {
+        self.0.read().map(|usage| usage.resident >> 10)
+    }
 }
 
 /// Memory in kilobytes.

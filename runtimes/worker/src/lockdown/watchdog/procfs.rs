@@ -1,27 +1,45 @@
 //! A process's memory on Linux: a file that can be read in the sandbox once it is open.
 
-use std::{fs::File, io, os::unix::fs::FileExt};
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+};
 
 use super::Usage;
 
-/// The open file.
+/// The open file, and what it was when it was opened.
 #[derive(Debug)]
-pub(super) struct Counter(File);
+pub(super) struct Counter {
+    file: File,
+    device: u64,
+    inode: u64,
+}
 
 impl Counter {
     pub(super) fn open() -> io::Result<Self> {
-        File::open("/proc/self/status").map(Self)
+        Self::at("/proc/self/status")
     }
 
     /// The file of another process. It stays readable when the process hides itself later.
     pub(super) fn of(pid: u32) -> io::Result<Self> {
-        File::open(format!("/proc/{pid}/status")).map(Self)
+        Self::at(&format!("/proc/{pid}/status"))
     }
 
-    /// Reads it; `None` if that fails.
+    fn at(path: &str) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let about = file.metadata()?;
+        Ok(Self { file, device: about.dev(), inode: about.ino() })
+    }
+
+    /// Reads it; `None` if that fails, or if another file has its descriptor by now.
     pub(super) fn read(&self) -> Option<Usage> {
+        let about = self.file.metadata().ok()?;
+        if (about.dev(), about.ino()) != (self.device, self.inode) {
+            return None;
+        }
         let mut text = [0; 4096];
-        let read = self.0.read_at(&mut text, 0).ok()?;
+        let read = self.file.read_at(&mut text, 0).ok()?;
         parse(&String::from_utf8_lossy(&text[..read]))
     }
 }
@@ -51,9 +69,13 @@ mod tests {
 
     #[test]
     fn another_file_is_not_mistaken_for_the_counter() {
+        let counter = Counter::open().expect("open");
+        assert!(counter.read().is_some_and(|usage| usage.allocated > 0));
+        let folder = tempfile::tempdir().expect("a folder");
+        let alike = folder.path().join("status");
+        std::fs::write(&alike, "VmRSS:\t  300 kB\nRssAnon:\t  100 kB\n").expect("write");
         // As after a `dup2` over its descriptor.
-        let null = Counter(File::open("/dev/null").expect("open"));
-        assert_eq!(null.read(), None);
-        assert!(Counter::open().expect("open").read().is_some_and(|usage| usage.allocated > 0));
+        let fooled = Counter { file: File::open(alike).expect("open"), ..counter };
+        assert_eq!(fooled.read(), None);
     }
 }

@@ -1,0 +1,44 @@
+//! The real agent with a worker that was taken over. This program is the test when the test runner starts it, and that worker when the agent
+//! starts it, which the usual test harness cannot.
+
+#![expect(clippy::print_stdout, reason = "what a test runner expects of a test program")]
+
+#[path = "../island/coordinator.rs"]
+#[expect(dead_code, reason = "shared with the other tests of whole agents")]
+mod coordinator;
+#[path = "../island/fixture.rs"]
+#[expect(dead_code, reason = "shared with the other tests of whole agents")]
+mod fixture;
+#[path = "../island/gpu.rs"]
+#[expect(dead_code, reason = "shared with the other tests of whole agents")]
+mod gpu;
+mod stories;
+mod worker;
+
+use std::{path::Path, process::ExitCode};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    let has = |name: &str| arguments.iter().any(|argument| argument == name);
+    if has("--probe") {
+        println!(r#"{{"kind":"onnx","version":"1","devices":[],"sandbox":{{"level":"full"}}}}"#);
+        return ExitCode::SUCCESS;
+    }
+    if let Some(at) = arguments.iter().position(|argument| argument == "--dir") {
+        let ended = worker::main(Path::new(&arguments[at + 1]));
+        eprintln!("the worker has ended: {ended:?}");
+        return ExitCode::FAILURE;
+    }
+    if has("--list") {
+        let listed = stories::ALL.iter().filter(|_| !has("--ignored"));
+        listed.for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let is_named = |name: &str| has(name);
+    let all = !stories::ALL.iter().any(|(name, _)| is_named(name));
+    for (name, test) in stories::ALL.iter().filter(|(name, _)| all || is_named(name)) {
+        test();
+        println!("test {name} ... ok");
+    }
+    ExitCode::SUCCESS
+}

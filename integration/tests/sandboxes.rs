@@ -1,0 +1,85 @@
+//! The sandboxes of real engines, taken over once they have opened their libraries: the attempts of the hostile worker, in the profile and with
+//! the threads that each engine has by then. This program is the agent when the test runner starts it, and the worker with `--dir`.
+
+#![expect(unsafe_code, reason = "an attacker does not go through the standard library")]
+#![expect(clippy::print_stdout, reason = "what a test runner expects of a test program")]
+
+#[path = "../../runtimes/worker/tests/hostile/acts.rs"]
+#[expect(dead_code, reason = "shared with the tests of the sandbox itself")]
+mod acts;
+#[path = "../../runtimes/worker/tests/hostile/engine.rs"]
+mod engine;
+#[path = "../../runtimes/worker/tests/hostile/scene.rs"]
+mod scene;
+
+use std::{fs, path::Path, process::ExitCode};
+
+use island_protocol::cargo::RuntimeType;
+use island_runtimes_coreml::worker::CoreMlEngine;
+use island_runtimes_diffusers::worker::DiffusersEngine;
+use island_runtimes_graph::library;
+use island_runtimes_onnx::worker::OnnxEngine;
+use island_runtimes_worker::{
+    inside,
+    launch::{GpuGrant, LAUNCH_FILE, Launch},
+};
+
+use crate::{
+    engine::TakenOver,
+    scene::{Scene, holds},
+};
+
+/// What GPU drivers need in addition: facts about this process, code that they compile, files without a name.
+const DRIVERS_NEED: &[&str] = &["read own memory map", "memory file", "executable memory"];
+
+fn main() -> ExitCode {
+    // Returns only in a process that has it.
+    library::set_environment().expect("this program can be executed again");
+    let arguments: Vec<String> = std::env::args().collect();
+    let has = |name: &str| arguments.iter().any(|argument| argument == name);
+    if let Some(at) = arguments.iter().position(|argument| argument == "--dir") {
+        return worker(Path::new(&arguments[at + 1]));
+    }
+    let tests: [(&str, fn()); 3] = [
+        ("onnx_is_confined", || is_confined(&RuntimeType::Onnx, DRIVERS_NEED)),
+        ("coreml_is_confined", || is_confined(&RuntimeType::Coreml, &[])),
+        ("diffusers_is_confined", || is_confined(&RuntimeType::Diffusers, DRIVERS_NEED)),
+    ];
+    if has("--list") {
+        tests.iter().filter(|_| !has("--ignored")).for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let all = !tests.iter().any(|(name, _)| has(name));
+    for (name, test) in tests.iter().filter(|(name, _)| all || has(name)) {
+        if let Err(missing) = library::open() {
+            island_testing::skip(name, &missing.reason);
+            continue;
+        }
+        test();
+        println!("test {name} ... ok");
+    }
+    ExitCode::SUCCESS
+}
+
+/// The engine that the launch file names.
+fn worker(dir: &Path) -> ExitCode {
+    let launch = fs::read(dir.join(LAUNCH_FILE)).expect("a launch file");
+    let launch: Launch = serde_json::from_slice(&launch).expect("readable");
+    match launch.cargo.runtime_type {
+        RuntimeType::Onnx => inside::main(TakenOver(OnnxEngine)),
+        RuntimeType::Coreml => inside::main(TakenOver(CoreMlEngine)),
+        RuntimeType::Diffusers => inside::main(TakenOver(DiffusersEngine)),
+        other => panic!("no engine {other}"),
+    }
+}
+
+/// Without a GPU, and with one.
+fn is_confined(engine: &RuntimeType, allowed_with_gpu: &[&str]) {
+    for gpus in [Vec::new(), vec![GpuGrant { index: 0, address: None, memory_mb: 1000 }]] {
+        let allowed = if gpus.is_empty() { &[] } else { allowed_with_gpu };
+        let mut scene = Scene::new(2048);
+        scene.launch.cargo.runtime_type = engine.clone();
+        scene.launch.gpus = gpus;
+        holds(&scene, allowed);
+    }
+}
