@@ -1,12 +1,28 @@
-//! Two clocks: wall-clock time, for what people and other machines read, and one that counts suspended time, for leases.
+//! Wall-clock time, for what people read; the same without its steps, for what is signed; and a clock that counts suspended time,
+//! for leases.
 
 use island_protocol::time::Timestamp;
 use jiff::Zoned;
-use rustix::time::{ClockId, clock_gettime};
 
 /// Returns the wall-clock time.
 pub fn now() -> Timestamp {
     Timestamp::from_unix_ms(island_daemon::wall_clock::unix_ms())
+}
+
+/// Returns the time for signed messages, which does not follow steps of the system clock.
+pub fn steady() -> Timestamp {
+    Timestamp::from_unix_ms(island_daemon::wall_clock::steady_unix_ms())
+}
+
+/// Sets [`steady`] to the wall-clock time, or back: nobody accepts what is signed with it.
+pub fn resynchronize() {
+    island_daemon::wall_clock::resynchronize();
+}
+
+/// Returns how long ago a message was signed, by the clock for which it is less.
+pub fn age_ms(sent_at: Timestamp) -> i64 {
+    let age = |now: Timestamp| now.unix_ms() - sent_at.unix_ms();
+    [age(now()), age(steady())].into_iter().min_by_key(|age| age.saturating_abs()).unwrap_or(i64::MAX)
 }
 
 /// Formats a time for people, in the time zone of this machine: `14:05` today, `Tue 24 Nov 14:05` otherwise, with the year if it is
@@ -30,13 +46,7 @@ fn local_at(moment: Timestamp, now: &Zoned) -> String {
 
 /// Returns the milliseconds since boot, suspended time included, because a lease also runs while a laptop is suspended.
 pub fn boot_ms() -> u64 {
-    // On macOS the monotonic clock counts suspended time, elsewhere it does not.
-    #[cfg(target_os = "macos")]
-    const CLOCK: ClockId = ClockId::Monotonic;
-    #[cfg(not(target_os = "macos"))]
-    const CLOCK: ClockId = ClockId::Boottime;
-    let since = clock_gettime(CLOCK);
-    since.tv_sec as u64 * 1000 + since.tv_nsec as u64 / 1_000_000
+    u64::try_from(island_daemon::wall_clock::boot_ms()).unwrap_or(0)
 }
 
 #[cfg(test)]

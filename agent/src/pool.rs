@@ -161,6 +161,8 @@ pub struct Pool {
     warm_containers: Mutex<WarmContainers>,
     /// Held while memory is freed and allocated for one worker.
     starting: tokio::sync::Mutex<()>,
+    /// Held while a model is loaded onto GPUs. A worker may use all of their free memory, and how much it takes is known when it is ready.
+    loading_onto_gpu: Arc<tokio::sync::Mutex<()>>,
     /// Held while a worker of containers starts, and while containers of unknown workers are removed: one that starts is unknown.
     containers: tokio::sync::Mutex<()>,
     /// Ends the waits between tries to remove containers.
@@ -186,6 +188,7 @@ impl Pool {
             stance,
             warm_containers: Mutex::default(),
             starting: tokio::sync::Mutex::default(),
+            loading_onto_gpu: Arc::default(),
             containers: tokio::sync::Mutex::default(),
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -236,12 +239,23 @@ impl Pool {
         if let Some(claim) = self.claim(key) {
             return Ok(claim);
         }
+        let one_onto_gpus = match self.gpus_for(cargo).is_empty() {
+            true => None,
+            false => Some(Arc::clone(&self.loading_onto_gpu).lock_owned().await),
+        };
         let _one_at_a_time = self.starting.lock().await;
         if let Some(claim) = self.claim(key) {
             return Ok(claim);
         }
         let granted = self.free_memory_for(cargo).await?;
         let worker = self.start(key, cargo, artifacts, granted).await?;
+        if let Some(loading) = one_onto_gpus.filter(|_| !worker.launch.gpus.is_empty()) {
+            let worker = Arc::clone(&worker);
+            self.tasks.spawn(async move {
+                worker.loaded().await;
+                drop(loading);
+            });
+        }
         Ok(WorkerClaim::new(worker))
     }
 

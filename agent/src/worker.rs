@@ -235,6 +235,12 @@ impl WorkerHandle {
         self.state.latest() == WorkerState::Ready
     }
 
+    /// Waits until it is ready or has ended.
+    pub async fn loaded(&self) {
+        // An error means that it has ended.
+        let _ = self.state().wait_for(|state| !matches!(state, WorkerState::Loading { .. })).await;
+    }
+
     /// The measurements.
     pub fn stats(&self) -> WorkerStats {
         *self.stats_mut()

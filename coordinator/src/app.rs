@@ -85,7 +85,7 @@ pub struct App {
 }
 
 impl App {
-    /// Opens everything and resumes the open jobs. `soft` requests an orderly stop, `hard` an immediate one.
+    /// Opens everything and begins to resume the open jobs. `soft` requests an orderly stop, `hard` an immediate one.
     pub async fn build(
         config: &Config,
         clock: Clock,
@@ -103,7 +103,6 @@ impl App {
         for enrolled in enrolled {
             fleet.refresh(enrolled);
         }
-        // Messages of Islands wait in the subscriptions until the open jobs are resumed.
         let instance = InstanceId(Uuid::new_v4());
         let inbox = Inbox::open(&link, instance).await?;
         let stop_jobs = hard.child_token();
@@ -123,7 +122,9 @@ impl App {
             max_input_mb: config.jobs.max_input_mb,
         };
         let execution = Execution::start(context, stop_jobs.clone()).await?;
+        // Open jobs are resumed meanwhile: the leases of those that have a runner already must not expire unread.
         inbox.spawn(&execution);
+        execution.spawn_task(link.clone().keep_stream(stop_jobs.clone()));
         let listener = listen_on(config.http.listen).await?;
         let nats_url = config.fabric.public_url.clone().unwrap_or_else(|| config.fabric.url.clone());
         execution.spawn_task(

@@ -24,4 +24,18 @@ impl Clock {
             Self::Manual(ms) => Timestamp::from_unix_ms(ms.load(Ordering::Relaxed)),
         }
     }
+
+    /// The time for messages that are signed, which does not follow steps of the machine's clock.
+    pub(crate) fn steady(&self) -> Timestamp {
+        match self {
+            Self::System => Timestamp::from_unix_ms(island_daemon::wall_clock::steady_unix_ms()),
+            Self::Manual(_) => self.now(),
+        }
+    }
+
+    /// The times that a signed message may have: its sender follows steps of its clock or not, and this machine's
+    /// clock may have been wrong at the start, or be wrong now.
+    pub(crate) fn times(&self) -> [Timestamp; 2] {
+        [self.steady(), self.now()]
+    }
 }

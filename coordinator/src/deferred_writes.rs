@@ -1,7 +1,8 @@
-//! Writes that no answer waits for, made by one task: starts of attempts, the last use of API keys, releases and renewals of stream
-//! slots, and the removal of expired counters.
+//! Writes that no answer waits for, made by one task: starts of attempts, the last use of API keys, releases of stream
+//! slots. Another one renews the slots, which must not wait for a database that is slow or locked, and removes expired
+//! counters.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use island_daemon::chain::Chain;
 use island_protocol::{
@@ -10,13 +11,19 @@ use island_protocol::{
 };
 use tokio::{
     sync::mpsc::{self, UnboundedReceiver},
-    time::{Instant, Interval, MissedTickBehavior},
+    time::{Instant, MissedTickBehavior},
 };
 use tokio_util::sync::CancellationToken;
 
+use parking_lot::Mutex;
+
 use crate::{
     clock::Clock,
-    storage::{Store, StoreError, commit, counters::SlotRow, jobs, key},
+    storage::{
+        Store, StoreError, commit,
+        counters::{Counters, SlotRow},
+        jobs, key,
+    },
 };
 
 /// How long a stream slot is held without a renewal: the slots of a coordinator that was killed are free after this time.
@@ -58,13 +65,15 @@ pub(crate) struct DeferredWrites {
     pub hard: CancellationToken,
 }
 
+/// Slots that may be taken after they were released: released again before each renewal.
+type Abandoned = Arc<Mutex<Vec<(SlotRow, Instant)>>>;
+
 #[derive(Debug, Default)]
 struct Pending {
     started: Vec<(AttemptKey, Timestamp)>,
     used: HashMap<ApiKeyId, Timestamp>,
     released: Vec<SlotRow>,
-    /// Slots that may be taken after they were released: released again before each renewal.
-    abandoned: Vec<(SlotRow, Instant)>,
+    abandoned: Abandoned,
     /// Uses that are in SQL.
     written: HashMap<ApiKeyId, Timestamp>,
 }
@@ -72,13 +81,20 @@ struct Pending {
 impl DeferredWrites {
     /// Runs until `stop` or `hard` is triggered.
     pub(crate) async fn run(mut self) {
-        let mut renewal = tokio::time::interval(RENEWAL_INTERVAL);
-        renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut pending, mut renewals) = (Pending::default(), 0_u32);
-        while self.next(&mut pending, &mut renewal, &mut renewals).await {
-            pending.write(&self.store, self.instance).await;
+        let mut pending = Pending::default();
+        let renewal = renew_until_stopped(
+            self.store.counters().clone(),
+            self.clock.clone(),
+            self.instance,
+            pending.abandoned.clone(),
+        );
+        let hard = self.hard.clone();
+        tokio::select! {
+            biased;
+            () = self.write_until_stopped(&mut pending) => {}
+            () = renewal => {}
         }
-        if !self.hard.is_cancelled() {
+        if !hard.is_cancelled() {
             while let Ok(write) = self.writes.try_recv() {
                 pending.add(&write);
             }
@@ -86,40 +102,52 @@ impl DeferredWrites {
         }
     }
 
-    /// Waits for writes or the next renewal. Returns `false` when the task is to end.
-    async fn next(&mut self, pending: &mut Pending, renewal: &mut Interval, renewals: &mut u32) -> bool {
-        let mut writes = Vec::new();
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => return false,
-            count = self.writes.recv_many(&mut writes, 256) => if count == 0 { return false },
-            _ = renewal.tick() => {
-                *renewals = renewals.wrapping_add(1);
-                if let Err(error) = self.renew(pending, renewals.is_multiple_of(PURGE_EVERY)).await {
-                    tracing::warn!(error = %Chain(&error), "stream slots not renewed; will retry");
-                }
+    async fn write_until_stopped(&mut self, pending: &mut Pending) {
+        loop {
+            let mut writes = Vec::new();
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                count = self.writes.recv_many(&mut writes, 256) => if count == 0 { return },
             }
+            writes.iter().for_each(|write| pending.add(write));
+            pending.write(&self.store, self.instance).await;
         }
-        for write in writes {
-            pending.add(&write);
-        }
-        true
     }
+}
 
-    async fn renew(&self, pending: &mut Pending, purge: bool) -> Result<(), StoreError> {
-        let counters = self.store.counters();
-        counters.synchronize(|| self.clock.now()).await?;
-        for (slot, _) in &pending.abandoned {
-            counters.release_slot(slot).await?;
+/// Renews the slots of this coordinator, and removes expired counters now and then. Does not return.
+async fn renew_until_stopped(counters: Counters, clock: Clock, instance: InstanceId, abandoned: Abandoned) {
+    let mut tick = tokio::time::interval(RENEWAL_INTERVAL);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for renewals in 1_u32.. {
+        tick.tick().await;
+        let is_purged = renewals.is_multiple_of(PURGE_EVERY);
+        if let Err(error) = renew(&counters, &clock, instance, &abandoned, is_purged).await {
+            tracing::warn!(error = %Chain(&error), "stream slots not renewed; will retry");
         }
-        pending.abandoned.retain(|(_, since)| since.elapsed() < ABANDONED);
-        let now = self.clock.now();
-        counters.renew_slots(self.instance, now.plus_ms(SLOT_LEASE_MS).unix_ms()).await?;
-        if purge {
-            counters.purge(now.unix_ms()).await?;
-        }
-        Ok(())
     }
+}
+
+async fn renew(
+    counters: &Counters,
+    clock: &Clock,
+    instance: InstanceId,
+    abandoned: &Abandoned,
+    is_purged: bool,
+) -> Result<(), StoreError> {
+    counters.synchronize(|| clock.now()).await?;
+    let slots: Vec<_> = abandoned.lock().iter().map(|(slot, _)| *slot).collect();
+    for slot in &slots {
+        counters.release_slot(slot).await?;
+    }
+    abandoned.lock().retain(|(_, since)| since.elapsed() < ABANDONED);
+    let now = clock.now();
+    counters.renew_slots(instance, now.plus_ms(SLOT_LEASE_MS).unix_ms()).await?;
+    if is_purged {
+        counters.purge(now.unix_ms()).await?;
+    }
+    Ok(())
 }
 
 impl Pending {
@@ -133,7 +161,7 @@ impl Pending {
             DeferredWrite::SlotReleased(slot) => self.released.push(slot),
             DeferredWrite::SlotAbandoned(slot) => {
                 self.released.push(slot);
-                self.abandoned.push((slot, Instant::now()));
+                self.abandoned.lock().push((slot, Instant::now()));
             }
         }
     }
@@ -189,6 +217,55 @@ mod tests {
     use crate::config::Database;
 
     #[tokio::test]
+    async fn slots_are_renewed_while_the_database_is_locked_and_writes_wait() {
+        let dir = tempfile::tempdir().expect("folder");
+        let path = dir.path().join("island.db");
+        let store =
+            Store::open(&Database { path: path.clone(), ..Database::default() }).await.expect("database");
+        let (account, instance) = (AccountId(Uuid::new_v4()), InstanceId(Uuid::new_v4()));
+        let slot = |holder| SlotRow { account, holder: Uuid::from_u128(holder), instance };
+        let (clock, stop, hard) = (Clock::System, CancellationToken::new(), CancellationToken::new());
+        let begin = clock.now().unix_ms();
+        assert!(store.counters().take_slot(&slot(1), 1, begin, begin + 5_000).await.expect("counted"));
+        let other = sqlx::AnyPool::connect(&format!("sqlite://{}", path.display())).await.expect("database");
+        let mut lock = other.begin().await.expect("begun");
+        sqlx::query("UPDATE api_keys SET last_used_at = 0").execute(&mut *lock).await.expect("locked");
+        let (sender, writes) = mpsc::unbounded_channel();
+        let write =
+            || sender.send(DeferredWrite::KeyUsed(ApiKeyId(Uuid::new_v4()), Timestamp::from_unix_ms(1)));
+        write().expect("it runs");
+        let task = DeferredWrites {
+            store: store.clone(),
+            clock: clock.clone(),
+            instance,
+            writes,
+            stop: stop.clone(),
+            hard: hard.clone(),
+        };
+        let task = tokio::spawn(task.run());
+        let limits = format!("sqlite://{}", dir.path().join("island.limits.db").display());
+        let limits = sqlx::AnyPool::connect(&limits).await.expect("counters");
+        let renewed = async {
+            let until = "SELECT expires_at FROM stream_slots";
+            while sqlx::query_scalar::<_, i64>(until).fetch_one(&limits).await.expect("a slot")
+                == begin + 5_000
+            {
+                write().expect("it runs");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // A write fails after 5 s, and the next one waits again.
+        tokio::time::timeout(Duration::from_secs(20), renewed).await.expect("renewed");
+        lock.rollback().await.expect("unlocked");
+        hard.cancel();
+        stop.cancel();
+        task.await.expect("no panic");
+        other.close().await;
+        limits.close().await;
+        store.close().await;
+    }
+
+    #[tokio::test]
     async fn a_slot_that_is_taken_after_its_request_has_gone_is_not_renewed() {
         let dir = tempfile::tempdir().expect("folder");
         let settings = Database { path: dir.path().join("island.db"), ..Database::default() };
@@ -208,7 +285,8 @@ mod tests {
         pending.write(&store, instance).await;
         assert!(take(1).await, "the statement of the dropped request is executed late");
         assert!(!take(2).await);
-        task.renew(&mut pending, false).await.expect("renewed");
+        let renewed = renew(store.counters(), &task.clock, instance, &pending.abandoned, false);
+        renewed.await.expect("renewed");
         assert!(take(2).await, "the slot is free");
         store.close().await;
     }

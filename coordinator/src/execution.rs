@@ -28,7 +28,14 @@ mod runner;
 #[cfg(test)]
 mod simulation;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use island_protocol::{
     ids::{AccountId, HostId, InstanceId, JobId},
@@ -53,6 +60,7 @@ use crate::{
     storage::{self, Store, StoreError, coordinator},
 };
 use accept::{Entry, Reservation};
+use inbox::{Backlog, Budget, Rates, Unknown};
 use input_memory::{InputMemory, ReservedInput};
 use job_handle::JobHandle;
 use log::Log;
@@ -98,6 +106,8 @@ pub(crate) struct Execution {
     context: Arc<Context>,
     jobs: Mutex<HashMap<JobId, Entry>>,
     placer: mpsc::UnboundedSender<placer::Request>,
+    /// Jobs that wait for an Island.
+    queue: Arc<placer::Queue>,
     /// Jobs whose events are removed from the stream.
     purges: mpsc::UnboundedSender<purger::Published>,
     /// Notified when jobs of another coordinator became this one's.
@@ -107,6 +117,17 @@ pub(crate) struct Execution {
     relays: Relays,
     /// Permits to look up attempts of other coordinators.
     strangers: Arc<Semaphore>,
+    /// Permits to look up Islands of other coordinators.
+    unknown_islands: Semaphore,
+    unknown: Unknown,
+    rates: Rates,
+    budget: Arc<Budget>,
+    /// Renewals that are received but not applied yet.
+    renewals: Arc<Backlog>,
+    /// Messages of Islands that were dropped, because they are too many or too large.
+    dropped: Arc<AtomicU64>,
+    /// Messages about attempts that are not current.
+    stale: AtomicU64,
     tasks: TaskTracker,
     hard: CancellationToken,
     /// Triggered when one of the tasks panicked.
@@ -140,11 +161,11 @@ pub(crate) enum Cancelled {
 }
 
 impl Execution {
-    /// Starts the tasks and resumes the open jobs that no coordinator executes. The tasks stop when `hard` is
-    /// triggered.
+    /// Starts the tasks, which resume the open jobs that no coordinator executes, and stop when `hard` is triggered.
     pub(crate) async fn start(context: Context, hard: CancellationToken) -> Result<Arc<Self>, StoreError> {
         let (placer, requests) = mpsc::unbounded_channel();
         let (purges, published) = mpsc::unbounded_channel();
+        let queue = Arc::<placer::Queue>::default();
         let context = Arc::new(context);
         let has_peers = context.store.heartbeats().is_some();
         let peers = Mutex::new(Peers::new(context.instance, context.takeover, has_peers, Instant::now()));
@@ -155,27 +176,35 @@ impl Execution {
             context: context.clone(),
             jobs: Mutex::default(),
             placer,
+            queue: queue.clone(),
             purges,
             adopted: Notify::new(),
             peers,
             input_memory: InputMemory::new(context.max_input_mb),
             relays: Relays::default(),
             strangers: Arc::new(Semaphore::new(inbox::STRANGERS)),
+            unknown_islands: Semaphore::new(inbox::UNKNOWN_ISLANDS),
+            unknown: Unknown::default(),
+            rates: Rates::default(),
+            budget: Arc::default(),
+            renewals: Arc::default(),
+            dropped: Arc::default(),
+            stale: AtomicU64::default(),
             tasks,
             hard,
             failed,
             removed,
         });
-        execution.spawn_task(placer::run(context.fleet.clone(), requests, execution.hard.clone()));
+        execution.spawn_task(placer::run(context.fleet.clone(), queue, requests, execution.hard.clone()));
         execution.spawn_task(purger::run(context.link.clone(), published, execution.hard.clone()));
         if !has_peers {
             peers::adopt(&execution, &Share::all()).await?;
-            reconcile::round(&execution).await?;
         }
         execution.spawn_task(reconcile::run(execution.clone()));
         execution.spawn_task(relays::check(execution.clone()));
         if let Some(heartbeats) = context.store.heartbeats() {
             execution.spawn_task(peers::run(execution.clone(), heartbeats.clone()));
+            execution.spawn_task(peers::refresh(execution.clone()));
         }
         Ok(execution)
     }
@@ -288,6 +317,24 @@ impl Execution {
     /// Number of jobs that are executed by other coordinators and read here.
     pub(crate) fn relayed(&self) -> usize {
         self.relays.len()
+    }
+
+    /// Number of messages of Islands that were dropped, because they are too many or too large.
+    pub(crate) fn dropped_messages(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed) + self.context.link.dropped()
+    }
+
+    /// Number of messages about attempts that are not current.
+    pub(crate) fn stale_messages(&self) -> u64 {
+        self.stale.load(Ordering::Relaxed)
+    }
+
+    fn count_dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count_stale(&self) {
+        self.stale.fetch_add(1, Ordering::Relaxed);
     }
 
     fn forget(&self, job: JobId) {

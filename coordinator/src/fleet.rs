@@ -26,7 +26,10 @@ use island_protocol::{
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 
-use crate::placement::{self, Candidate, Ranking};
+use crate::placement::{
+    self, Candidate, Reasons,
+    pace::{Paces, Run, UsualTimes},
+};
 pub(crate) use health::Conduct;
 use health::Health;
 use instances::Instances;
@@ -92,6 +95,9 @@ struct Island {
     /// Attempts that have ended but are in the last heartbeat.
     ended: BTreeMap<AttemptKey, Need>,
     health: Health,
+    paces: Paces,
+    /// Whether its last heartbeat reports a free slot, once it refused a job for lack of capacity.
+    refused_full: Option<bool>,
 }
 
 /// Restricts the Islands that a job may be placed on, by its earlier attempts.
@@ -111,6 +117,11 @@ impl PlacementHistory {
         Self { only, ..Self::default() }
     }
 
+    /// Whether nothing restricts the Islands.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.only.is_none() && self.failures.is_empty() && self.refused.is_empty()
+    }
+
     fn allows(&self, host: HostId) -> bool {
         self.only.is_none_or(|only| only == host) && !self.refused.contains_key(&host)
     }
@@ -120,6 +131,8 @@ impl PlacementHistory {
 #[derive(Debug)]
 pub(crate) struct Fleet {
     islands: Mutex<HashMap<HostId, Island>>,
+    /// Locked after `islands`.
+    usual_times: Mutex<UsualTimes>,
     latest: Latest,
     offline_after: Duration,
     started: Instant,
@@ -131,6 +144,7 @@ impl Fleet {
     pub(crate) fn new(offline_after: Duration) -> Self {
         Self {
             islands: Mutex::default(),
+            usual_times: Mutex::default(),
             latest: Latest::default(),
             offline_after,
             started: Instant::now(),
@@ -233,6 +247,7 @@ impl Fleet {
         island.last_message = Some(now);
         island.enrolled.last_seen = Some(at);
         island.ended.clear();
+        island.refused_full = island.refused_full.map(|_| heartbeat.headroom.job_slots > 0);
         island.heartbeat = Some(Arc::new(heartbeat));
         let is_news = is_first || island.status(self.offline_after, now) != before;
         drop(islands);
@@ -249,7 +264,7 @@ impl Fleet {
         key: AttemptKey,
         history: &PlacementHistory,
         now: Instant,
-    ) -> Result<HostId, Ranking> {
+    ) -> Result<HostId, Reasons> {
         let mut islands = self.lock();
         let candidates = islands.iter().filter(|(id, _)| history.allows(**id)).filter_map(|(id, island)| {
             let failures = history.failures.get(id).copied().unwrap_or(0);
@@ -258,8 +273,7 @@ impl Fleet {
             let failing = history.only.is_none() && island.health.is_failing(Some(&cargo.slug), now);
             Some(Candidate { failing, ..candidate })
         });
-        let ranking = placement::rank(cargo, candidates);
-        let Some(&best) = ranking.hosts.first() else { return Err(ranking) };
+        let best = placement::best(cargo, candidates)?;
         if let Some(island) = islands.get_mut(&best) {
             island.claim(best, key, cargo, now);
         }
@@ -283,18 +297,6 @@ impl Fleet {
         }
         drop(islands);
         self.changed.notify_one();
-    }
-
-    /// Calls `visit` for every Island that has registered and sent a heartbeat.
-    pub(crate) fn survey<T>(
-        &self,
-        now: Instant,
-        mut visit: impl FnMut(&Candidate<'_>) -> Option<T>,
-    ) -> Vec<T> {
-        let islands = self.lock();
-        let candidates =
-            islands.iter().filter_map(|(id, island)| island.candidate(*id, self.offline_after, 0, now));
-        candidates.filter_map(|candidate| visit(&candidate)).collect()
     }
 
     /// Calls `visit` with one Island as placement sees it now. Returns `None` if the Island is unknown or has not
@@ -356,7 +358,15 @@ impl Fleet {
     /// Counts how an Island treated an attempt of a Cargo.
     pub(crate) fn observe(&self, host: HostId, cargo: &Slug, conduct: Conduct, now: Instant) {
         if let Some(island) = self.lock().get_mut(&host) {
-            island.health.observe(cargo, conduct, now);
+            island.observe(cargo, conduct, now);
+        }
+    }
+
+    /// Compares the time that a job took on an Island with what its Cargo usually takes.
+    pub(crate) fn compare(&self, host: HostId, cargo: &CargoSpec, run: Run) {
+        if let Some(island) = self.lock().get_mut(&host) {
+            let expected = placement::checked_speed(island.enrolled.tokens_per_second).log2();
+            self.usual_times.lock().observe(&mut island.paces, cargo, run, expected);
         }
     }
 
@@ -388,7 +398,23 @@ impl Island {
             claims: BTreeMap::new(),
             ended: BTreeMap::new(),
             health: Health::default(),
+            paces: Paces::default(),
+            refused_full: None,
         }
+    }
+
+    fn observe(&mut self, cargo: &Slug, conduct: Conduct, now: Instant) {
+        // It may have become full since its heartbeat; if the next one reports a free slot again, it is to blame.
+        let conduct = match conduct {
+            Conduct::Full if self.refused_full == Some(true) => Conduct::Refused,
+            conduct => conduct,
+        };
+        match conduct {
+            Conduct::Full | Conduct::Refused => self.refused_full = self.refused_full.or(Some(false)),
+            Conduct::Completed => self.refused_full = None,
+            Conduct::Silent | Conduct::Failed => {}
+        }
+        self.health.observe(cargo, conduct, now);
     }
 
     fn online(&self, offline_after: Duration, now: Instant) -> bool {
@@ -448,6 +474,7 @@ impl Island {
             free_vram,
             karma_ms: self.enrolled.karma_ms,
             tokens_per_second: self.enrolled.tokens_per_second,
+            paces: Cow::Borrowed(&self.paces),
             running: (heartbeat.jobs.len() + new.len()).saturating_sub(self.ended.len()) as u32,
             failures,
             failing: self.health.is_failing(None, now),
@@ -468,6 +495,7 @@ impl Island {
             free_vram: Cow::default(),
             karma_ms: self.enrolled.karma_ms,
             tokens_per_second: self.enrolled.tokens_per_second,
+            paces: Cow::Borrowed(&self.paces),
             running: 0,
             failing: false,
             unreliability: 0,
@@ -486,4 +514,4 @@ impl Island {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,7 +6,8 @@
 //! pause of this process makes another coordinator appear dead.
 //!
 //! [`Peers::step`] takes an [`Input`] and returns the [`Effect`]s that it causes, which the driver performs one after
-//! the other. Where one fails, the rest of the round is given up, and [`Input::Due`] begins the next.
+//! the other. Where one fails, the rest of the round is given up, and [`Input::Due`] begins the next. A takeover waits for
+//! rows that others may have locked, so the driver performs it beside the rounds.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -55,8 +56,8 @@ pub(crate) enum Input {
     Beaten { is_registered: bool },
     /// The result of [`Effect::List`].
     Listed { rows: Vec<PeerHeartbeat> },
-    /// The result of [`Effect::Adopt`]: whether jobs are left to others.
-    Adopted { has_others: bool },
+    /// The result of [`Effect::TakeOver`]: whether jobs are left to others, or `None` if it failed.
+    TakenOver { has_others: Option<bool> },
 }
 
 /// What the driver has to do.
@@ -66,10 +67,9 @@ pub(crate) enum Effect {
     Beat,
     /// Reads all counters.
     List,
-    /// Removes a coordinator, unless its counter has changed.
-    Remove(PeerHeartbeat),
-    /// Takes over these jobs.
-    Adopt(Share),
+    /// Removes these coordinators, unless their counters have changed, and takes over a share of the jobs without a
+    /// coordinator. Performed beside the rounds; no other takeover follows before its result.
+    TakeOver { silent: Vec<PeerHeartbeat>, share: Share },
     /// Stops this coordinator: its writes about jobs have no effect any longer.
     Stop,
 }
@@ -85,6 +85,8 @@ pub(crate) struct Peers {
     sent: Instant,
     /// Since when jobs are left to others.
     left_since: Option<Instant>,
+    /// Whether the result of a takeover is awaited.
+    is_taking_over: bool,
 }
 
 impl Peers {
@@ -99,6 +101,7 @@ impl Peers {
             fence: Fence::new(takeover, has_peers, now),
             sent: now,
             left_since: None,
+            is_taking_over: false,
         }
     }
 
@@ -126,8 +129,11 @@ impl Peers {
                 vec![Effect::List]
             }
             Input::Listed { rows } => self.listed(&rows, now),
-            Input::Adopted { has_others } => {
-                self.left_since = has_others.then(|| self.left_since.unwrap_or(now));
+            Input::TakenOver { has_others } => {
+                self.is_taking_over = false;
+                if let Some(has_others) = has_others {
+                    self.left_since = has_others.then(|| self.left_since.unwrap_or(now));
+                }
                 Vec::new()
             }
         }
@@ -140,7 +146,10 @@ impl Peers {
         let is_left =
             self.left_since.is_some_and(|since| now.saturating_duration_since(since) >= self.takeover / 2);
         let share = if is_left { Share::all() } else { Share::of(self.own, &alive) };
-        silent.into_iter().map(Effect::Remove).chain([Effect::Adopt(share)]).collect()
+        if std::mem::replace(&mut self.is_taking_over, true) {
+            return Vec::new();
+        }
+        vec![Effect::TakeOver { silent, share }]
     }
 }
 
@@ -308,13 +317,33 @@ mod tests {
         assert_eq!(half.digits().len(), 8);
         for beats in 0..4_u32 {
             let now = start + beats * Duration::from_secs(1);
-            assert_eq!(beat(&mut peers, &rows(beats.into()), now), [Effect::Adopt(half.clone())], "{beats}");
-            peers.step(Input::Adopted { has_others: true }, now);
+            assert_eq!(beat(&mut peers, &rows(beats.into()), now), [take_over(half.clone())], "{beats}");
+            peers.step(Input::TakenOver { has_others: Some(true) }, now);
         }
         let now = start + SILENT_AFTER / 2;
-        assert_eq!(beat(&mut peers, &rows(5), now), [Effect::Adopt(Share::all())]);
-        peers.step(Input::Adopted { has_others: false }, now);
-        assert_eq!(beat(&mut peers, &rows(6), now), [Effect::Adopt(half)]);
+        assert_eq!(beat(&mut peers, &rows(5), now), [take_over(Share::all())]);
+        peers.step(Input::TakenOver { has_others: Some(false) }, now);
+        assert_eq!(beat(&mut peers, &rows(6), now), [take_over(half)]);
+    }
+
+    fn take_over(share: Share) -> Effect {
+        Effect::TakeOver { silent: Vec::new(), share }
+    }
+
+    #[test]
+    fn heartbeats_go_on_during_a_takeover_and_one_that_failed_is_repeated() {
+        let start = Instant::now();
+        let mut peers = Peers::new(id(1), SILENT_AFTER, true, start);
+        let rows = |beats| [PeerHeartbeat { id: id(1), beats }];
+        assert_eq!(beat(&mut peers, &rows(0), start), [take_over(Share::all())]);
+        for beats in 1..20_u32 {
+            let now = start + beats * Duration::from_secs(1);
+            assert_eq!(beat(&mut peers, &rows(beats.into()), now), [], "one takeover at a time");
+            assert!(!peers.is_fenced(now));
+        }
+        let now = start + Duration::from_secs(20);
+        peers.step(Input::TakenOver { has_others: None }, now);
+        assert_eq!(beat(&mut peers, &rows(20), now), [take_over(Share::all())]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! the order: Islands whose last attempts failed come last; fewer failures of the job, fewer of the Island, model warm, model on disk, an engine's native back end, the model on GPUs, measured
 //! speed, free slots, karma. What a Cargo needs of memory is decided by [`demand`], as on the Island.
 
+pub(crate) mod pace;
 pub(crate) mod reason;
 
 use std::{borrow::Cow, cmp::Reverse, collections::BTreeMap};
@@ -16,6 +17,7 @@ use island_protocol::{
     ids::HostId,
 };
 
+use pace::Paces;
 pub(crate) use reason::Reason;
 
 /// One Island as placement sees it, without the resources that are already claimed.
@@ -33,6 +35,8 @@ pub(crate) struct Candidate<'a> {
     pub karma_ms: i64,
     /// Tokens per second in the reply of its last check.
     pub tokens_per_second: Option<f64>,
+    /// How much faster than usual it ran jobs.
+    pub paces: Cow<'a, Paces>,
     /// Attempts that run there now.
     pub running: u32,
     /// Failed attempts of this job there.
@@ -54,26 +58,27 @@ pub(crate) enum Nearness {
     Remote,
 }
 
-/// Islands that can take a job, best first, and the number of other Islands for each reason.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Ranking {
-    pub hosts: Vec<HostId>,
-    pub reasons: BTreeMap<Reason, u64>,
-}
+/// Number of Islands that cannot take a job, for each reason.
+pub(crate) type Reasons = BTreeMap<Reason, u64>;
 
-/// Ranks the Islands for a job of `cargo`.
-pub(crate) fn rank<'a>(cargo: &CargoSpec, fleet: impl IntoIterator<Item = Candidate<'a>>) -> Ranking {
-    let mut ranking = Ranking::default();
-    let mut scored = Vec::new();
+/// Returns the best Island for a job of `cargo`, or why none can take it.
+pub(crate) fn best<'a>(
+    cargo: &CargoSpec,
+    fleet: impl IntoIterator<Item = Candidate<'a>>,
+) -> Result<HostId, Reasons> {
+    let (mut best, mut reasons) = (None, Reasons::new());
     for island in fleet {
         match fits_now(cargo, &island) {
-            Ok(standing) => scored.push((score(cargo, &island, standing), island.id)),
-            Err(reason) => *ranking.reasons.entry(reason).or_default() += 1,
+            Ok(standing) => {
+                let scored = (score(cargo, &island, standing), island.id);
+                if best.as_ref().is_none_or(|best| scored < *best) {
+                    best = Some(scored);
+                }
+            }
+            Err(reason) => *reasons.entry(reason).or_default() += 1,
         }
     }
-    scored.sort();
-    ranking.hosts = scored.into_iter().map(|(_, id)| id).collect();
-    ranking
+    best.map(|(_, id)| id).ok_or(reasons)
 }
 
 /// How well an Island is prepared for a job: smaller is better.
@@ -219,7 +224,7 @@ fn score(cargo: &CargoSpec, island: &Candidate<'_>, standing: Standing) -> impl 
     // A native back end of the system is faster than a portable one, even if the latter uses a GPU.
     let not_native =
         report(cargo, island.capabilities).and_then(|report| report.backend.as_deref()) != Some(NATIVE);
-    let speed = Reverse(speed(island));
+    let speed = Reverse(speed(cargo, island));
     (
         island.failing,
         island.failures,
@@ -233,12 +238,17 @@ fn score(cargo: &CargoSpec, island: &Candidate<'_>, standing: Standing) -> impl 
     )
 }
 
-/// Expected speed of one more attempt on an Island, in powers of two: the measured speed, shared among its attempts.
-/// Finer differences are noise and must not send all work to one Island. An Island that has not been measured counts as
-/// slow.
-fn speed(island: &Candidate<'_>) -> i32 {
-    let measured = island.tokens_per_second.unwrap_or(1.0).clamp(1.0, 1e6);
-    (measured / f64::from(island.running + 1)).max(1.0).log2() as i32
+/// Expected speed of one more attempt on an Island, in powers of two: the speed of its check, corrected by that of jobs of the Cargo's engine, and shared
+/// among its attempts. Finer differences are noise and must not send all work to one Island.
+fn speed(cargo: &CargoSpec, island: &Candidate<'_>) -> i32 {
+    let checked = checked_speed(island.tokens_per_second);
+    let shared = (checked / f64::from(island.running + 1)).max(1.0).log2();
+    (shared + island.paces.of(cargo)).floor() as i32
+}
+
+/// Tokens per second by an Island's last check, within what is plausible. An Island that has not been checked counts as slow.
+pub(crate) fn checked_speed(tokens_per_second: Option<f64>) -> f64 {
+    tokens_per_second.unwrap_or(1.0).clamp(1.0, 1e6)
 }
 
 fn nearness(cargo: &CargoSpec, models: &[HostModel]) -> Nearness {
@@ -274,8 +284,8 @@ fn reachable(cargo: &CargoSpec, island: &Candidate<'_>) -> bool {
 const SMALL_BYTES: u64 = 1 << 30;
 
 /// Chooses the Cargo with which an Island checks itself, of those that it can run now: a real engine before a scripted
-/// one, a small language model before others because its speed is the most informative, on a GPU before the processor,
-/// then by nearness and size of the files. Files that would come from elsewhere than the coordinator are not downloaded for a check.
+/// one, a language model before others because its speed is the most informative, on a GPU before the processor; of models that are there the largest
+/// that loads within seconds, because the shipped one is too small to show the speed of a GPU; then by nearness and size of the files. Files that would come from elsewhere than the coordinator are not downloaded for a check.
 pub(crate) fn quickest<'c>(
     cargos: impl IntoIterator<Item = &'c CargoSpec>,
     island: &Candidate<'_>,
@@ -289,10 +299,13 @@ pub(crate) fn quickest<'c>(
                 let bytes: u64 = cargo.artifacts.iter().filter_map(|file| file.size_bytes).sum();
                 let writes = cargo.runtime_type == RuntimeType::Llmcpp && bytes <= SMALL_BYTES;
                 let on_gpu = cargo.required_vram_mb > 0 && offload == Offload::Whole;
+                // Two models of one size class are equally informative, and the nearer one is faster to check.
+                let size = if writes && nearness != Nearness::Remote { bytes.max(1).ilog2() } else { 0 };
                 let order = (
                     cargo.is_simulated(),
                     !writes,
                     !on_gpu,
+                    Reverse(size),
                     nearness,
                     bytes,
                     cargo.required_ram_mb,

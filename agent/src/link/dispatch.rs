@@ -100,7 +100,7 @@ impl Dispatch<'_> {
         let invalid = |why: &str| Refusal { reason: RefusalReason::Invalid, message: why.to_owned() };
         is_signed(&self.credentials.current().coordinator_key, message).map_err(invalid)?;
         let assignment: Assignment = parse(message).ok_or_else(|| invalid("malformed"))?;
-        match age_refusal(clock::now().unix_ms() - assignment.sent_at.unix_ms()) {
+        match age_refusal(clock::age_ms(assignment.sent_at)) {
             Some(refusal) => Err(refusal),
             None => Ok(assignment),
         }

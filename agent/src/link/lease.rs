@@ -83,7 +83,7 @@ async fn renew(fabric: &Fabric, supervisor: &Supervisor) -> Result<(), FabricErr
         host_id: fabric.host_id(),
         instance: fabric.instance(),
         jobs,
-        sent_at: clock::now(),
+        sent_at: clock::steady(),
     };
     let take = |answer: LeaseReply| {
         for lease in answer.leases {

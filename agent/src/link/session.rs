@@ -193,6 +193,8 @@ impl Session {
                 }
                 Err(error) => {
                     tracing::info!(error = %Chain(&error), "not registered yet");
+                    // A coordinator does not reply to a registration whose time is wrong. The clock may be right by now.
+                    clock::resynchronize();
                     backoff.wait(None).await;
                 }
             }
@@ -209,7 +211,7 @@ impl Session {
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             capabilities: self.supervisor.capabilities(),
             holding: self.supervisor.holding(),
-            sent_at: clock::now(),
+            sent_at: clock::steady(),
         };
         let answer: Registered = self.fabric.request_signed(REGISTER, &message, REGISTER_TIMEOUT).await?;
         if answer.duplicate {

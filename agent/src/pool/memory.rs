@@ -59,7 +59,7 @@ impl Pool {
     }
 
     /// The GPUs on which the engine of this Cargo runs models.
-    fn gpus_for(&self, cargo: &CargoSpec) -> BTreeSet<u32> {
+    pub(super) fn gpus_for(&self, cargo: &CargoSpec) -> BTreeSet<u32> {
         if cargo.required_vram_mb == 0 {
             return BTreeSet::new();
         }

@@ -457,6 +457,28 @@ async fn doctor_names_the_engine_that_does_not_use_a_gpu() {
     assert_eq!(doctor.status.code(), Some(1));
 }
 
+#[tokio::test]
+async fn models_are_loaded_onto_gpus_one_after_the_other() {
+    let Some(gpu) = Gpu::of_mb(8000) else { return };
+    let island = Island::on_gpu(&gpu).await;
+    let model = |context_tokens, load_ms: u64| {
+        let mut model = assignment(json!({"prompt": "a", "max_tokens": 1}));
+        model.cargo.required_vram_mb = 1000;
+        model.cargo.limits.context_tokens = context_tokens;
+        model.cargo.engine = json!({"simulated": true, "load_ms": load_ms});
+        model
+    };
+    let slow = island.run(&model(1000, 1500)).await;
+    wait_for("the first worker", || (island.workers().len() == 1).then_some(())).await;
+    let next = island.run(&model(2000, 0)).await;
+    assert_completed(&island.coordinator.end(next).await, "a", 1);
+    let seen = island.coordinator.seen().events.clone();
+    let has_ended = seen[&slow].iter().any(|event| matches!(event.event, AttemptEvent::Ended { .. }));
+    let streams = seen[&slow].iter().any(|event| matches!(event.event, AttemptEvent::Token { .. }));
+    assert!(has_ended || streams, "the second model was loaded before the first was ready");
+    assert_completed(&island.coordinator.end(slow).await, "a", 1);
+}
+
 /// The GPUs that the only worker was granted, each with its memory.
 fn granted_mb(island: &Island) -> Vec<(u64, u64)> {
     let launches = island.launches();

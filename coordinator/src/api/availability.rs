@@ -27,14 +27,14 @@ pub(super) async fn check(
     let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
     let context = api.execution.context();
     let now = Instant::now();
-    let servable = context.fleet.survey(now, |island| match placement::usable(&cargo.spec, island) {
-        Ok(_) => Some(()),
-        Err(reason) => {
-            *reasons.entry(reason).or_default() += 1;
-            reason.is_temporary().then_some(())
+    let islands = context.fleet.snapshot(now);
+    for island in islands.candidates() {
+        match placement::usable(&cargo.spec, &island) {
+            Err(reason) if !reason.is_temporary() => *reasons.entry(reason).or_default() += 1,
+            Ok(_) | Err(_) => return Ok(()),
         }
-    });
-    if !servable.is_empty() || context.fleet.is_settling(now) {
+    }
+    if context.fleet.is_settling(now) {
         return Ok(());
     }
     if let Some(key) = key

@@ -27,7 +27,6 @@ use super::{
 };
 use crate::{
     catalogue::{Cargo, choice},
-    placement,
     storage::idempotency::CHAT,
 };
 use request::Chat;
@@ -80,10 +79,9 @@ async fn answer(
 fn choose<'a>(api: &'a Api, model: &str) -> Option<&'a Cargo> {
     let context = api.execution.context();
     let mut usable = choice::Usable::new();
-    let now = Instant::now();
+    let islands = context.fleet.snapshot(Instant::now());
     for cargo in context.catalogue.iter().filter(|cargo| cargo.is_chat()) {
-        let near = context.fleet.survey(now, |island| placement::usable(&cargo.spec, island).ok());
-        if let Some(nearest) = near.into_iter().min() {
+        if let Some(nearest) = islands.nearest(&cargo.spec) {
             usable.insert(cargo.entry.slug.clone(), nearest);
         }
     }

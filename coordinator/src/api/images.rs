@@ -26,7 +26,7 @@ use super::{
         submit::{OnDisconnect, accept},
     },
 };
-use crate::{catalogue::Cargo, placement, storage::idempotency::IMAGES};
+use crate::{catalogue::Cargo, storage::idempotency::IMAGES};
 use reply::Reply;
 use request::Generation;
 
@@ -101,13 +101,10 @@ fn choose<'a>(api: &'a Api, model: Option<&str>) -> Result<&'a Cargo, ApiError> 
             ApiError::field(Code::WorkloadNotFound, "model", message)
         });
     }
-    let now = Instant::now();
-    let nearness = |cargo: &Cargo| {
-        context.fleet.survey(now, |island| placement::usable(&cargo.spec, island).ok()).into_iter().min()
-    };
+    let islands = context.fleet.snapshot(Instant::now());
     // `None` sorts first, so compare its presence first.
     let nearest = image_cargos().min_by_key(|cargo| {
-        let near = nearness(cargo);
+        let near = islands.nearest(&cargo.spec);
         (near.is_none(), near, cargo.entry.required_ram_mb, cargo.entry.slug.as_str())
     });
     nearest

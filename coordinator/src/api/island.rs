@@ -64,7 +64,7 @@ async fn signer(
 async fn accept(api: &Api, claim: &Claim, signature: &str, public_key: &str) -> Result<(), ApiError> {
     let context = api.execution.context();
     let now = context.clock.now();
-    signature::verify(public_key, Some(signature), claim.to_string().as_bytes(), claim.sent_at, now)
+    signature::verify(public_key, Some(signature), claim.to_string().as_bytes(), claim.sent_at, &[now])
         .map_err(|error| ApiError::field(Code::ValidationError, "signature", error.to_string()))?;
     // Later, the signature is too old.
     let until = claim.sent_at.plus_ms(SIGNATURE_WINDOW_MS);

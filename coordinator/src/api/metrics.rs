@@ -136,6 +136,18 @@ async fn read(sources: &Sources) -> Registry {
     let is_up = matches!(open, Ok(Ok(_)));
     gauge("database_up", "1 while the database replies.", f64::from(u8::from(is_up)));
 
+    for (name, help, value) in [
+        (
+            "dropped_messages",
+            "Messages of Islands that were dropped: too many or too large.",
+            execution.dropped_messages(),
+        ),
+        ("stale_messages", "Messages about attempts that are not current.", execution.stale_messages()),
+    ] {
+        let counter = Counter::<u64>::default();
+        counter.inc_by(value);
+        registry.register(name, help, counter);
+    }
     let islands = Family::<ByState, Gauge<i64, AtomicI64>>::default();
     for island in &context.fleet.snapshot(Instant::now()).islands {
         islands.get_or_create(&ByState { state: island.status.to_owned() }).inc();

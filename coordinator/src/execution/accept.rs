@@ -97,7 +97,7 @@ impl Execution {
     /// `None` if there is no memory for its input.
     pub(crate) fn prepare(self: &Arc<Self>, mut job: Job, cargo: &CargoSpec) -> Option<NewJob> {
         let input = self.input_memory.reserve(&job.input)?;
-        let claim = PlacementClaim::claim(&self.context.fleet, &mut job, cargo);
+        let claim = PlacementClaim::claim(&self.context.fleet, &self.queue, &mut job, cargo);
         let reservation = Reservation::new_job(self, job.id);
         Some(NewJob { job, claim, input, reservation })
     }

@@ -1,16 +1,24 @@
 //! Receives what Islands and other coordinators send, with one task for each subject. Nothing here decides about a job;
 //! runners do. Every coordinator receives every message and replies only about its own jobs, and about jobs that have
 //! ended according to SQL.
+//!
+//! Any enrolled Island may publish any number of messages of any size. So they wait in memory of a limited size
+//! (`queue`), one Island does not delay others, nothing waits for the database in their place, and what one Island may
+//! cause there is limited (`limits`).
 
-use std::sync::Arc;
+mod budget;
+mod limits;
+mod queue;
 
-use futures::StreamExt as _;
-use island_daemon::latest::Latest;
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+use island_daemon::{chain::Chain, latest::Latest};
 use island_protocol::{
     FABRIC_VERSION, MAX_MESSAGE_BYTES,
     fabric::{
-        Heartbeat, LeaseRenewal, LeaseReply, Output, OutputReply, Register, Registered, SIGNATURE_HEADER,
-        Status, signed_bytes,
+        Heartbeat, Lease, LeaseRenewal, LeaseReply, Output, OutputReply, Register, Registered,
+        SIGNATURE_HEADER, Status, signed_bytes,
     },
     ids::{AttemptKey, HostId, InstanceId},
     subjects::{self, HostTopic},
@@ -18,18 +26,33 @@ use island_protocol::{
 };
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
+use uuid::Uuid;
 
-use super::{Execution, machine::Input};
+use super::{
+    Execution,
+    job_handle::{OutputError, OutputOwner},
+    machine::Input,
+};
 use crate::{
     fabric::{link::LinkError, signature},
     fleet::RegistrationKind,
     storage::{self, StoreError},
 };
+pub(super) use budget::{Budget, Held};
+pub(super) use limits::{Rates, Unknown};
+pub(super) use queue::Backlog;
+use queue::{Queue, Received};
 
-/// Registrations and renewals that are handled concurrently.
+/// Messages of different Islands on one subject that are handled concurrently.
 const CONCURRENCY: usize = 16;
-/// Ends of attempts of other coordinators that are looked up concurrently.
+/// Messages about attempts of other coordinators that are looked up concurrently.
 pub(super) const STRANGERS: usize = 32;
+/// Unknown Islands that are looked up concurrently, before any signature can be verified.
+pub(super) const UNKNOWN_ISLANDS: usize = 2;
+/// Larger messages are parsed by another thread: the time that it takes would delay others.
+const INLINE_BYTES: usize = 128 << 10;
+/// Name of the queue of [`subjects::coordinator_cancel`].
+const CANCEL: &str = "coordinator.cancel";
 /// Maximum bytes of a registration, a heartbeat and a renewal.
 const MAX_REPORT: usize = 1 << 20;
 /// Maximum bytes of a status message.
@@ -51,7 +74,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Subscribes to all subjects. Messages wait in the subscriptions until [`Self::spawn`].
+    /// Subscribes to all subjects. Messages wait in the client until [`Self::spawn`].
     pub(crate) async fn open(link: &crate::fabric::link::Link, own: InstanceId) -> Result<Self, LinkError> {
         Ok(Self {
             output: link.subscribe(&HostTopic::Output.of_all()).await?,
@@ -65,43 +88,52 @@ impl Inbox {
 
     /// Starts to process messages. The tasks end with [`Execution`].
     pub(crate) fn spawn(self, execution: &Arc<Execution>) {
-        // Events of a job and heartbeats of an Island are handled in the order of their arrival; what waits for the
-        // database is not, so that it does not hold others up.
-        execution.listen(self.output, 1, |execution, message| async move { execution.on_output(message) });
-        execution.listen(self.status, 1, |execution, message| async move { execution.on_status(&message) });
+        let any = Arc::<Backlog>::default;
         execution.listen(
-            self.heartbeat,
-            1,
-            |execution, message| async move { execution.on_heartbeat(&message) },
+            self.output,
+            "host.output",
+            MAX_MESSAGE_BYTES,
+            any(),
+            async |execution, received| {
+                execution.on_output(received).await;
+            },
         );
-        execution.listen(self.register, CONCURRENCY, |execution, message| async move {
-            execution.on_register(&message).await;
+        execution.listen(self.status, "host.status", MAX_STATUS, any(), async |execution, received| {
+            execution.on_status(&received.message);
         });
-        execution.listen(self.lease, CONCURRENCY, |execution, message| async move {
-            execution.on_lease(&message).await;
+        execution.listen(self.heartbeat, "host.heartbeat", MAX_REPORT, any(), async |execution, received| {
+            execution.on_heartbeat(&received.message);
         });
-        execution.listen(self.cancel_requests, 1, |execution, message| async move {
-            execution.on_cancel_request(message);
+        execution.listen(
+            self.register,
+            subjects::REGISTER,
+            MAX_REPORT,
+            any(),
+            async |execution, received| {
+                execution.on_register(&received.message).await;
+            },
+        );
+        let renewals = execution.renewals.clone();
+        execution.listen(self.lease, subjects::LEASE, MAX_REPORT, renewals, async |execution, received| {
+            execution.on_lease(received).await;
+        });
+        execution.listen(self.cancel_requests, CANCEL, MAX_REPORT, any(), async |execution, received| {
+            execution.on_cancel_request(received.message);
         });
     }
 }
 
-/// Parses a message of at most `limit` bytes and the Island that sent it: the fabric's permissions allow no other sender
-/// on the subject.
-fn from_host<T: DeserializeOwned>(message: &async_nats::Message, limit: usize) -> Option<(HostId, T)> {
+/// Parses a message and the Island that sent it: the fabric's permissions allow no other sender on the subject.
+fn from_host<T: DeserializeOwned>(message: &async_nats::Message) -> Option<(HostId, T)> {
     let (host, _) = subjects::parse_host(&message.subject)?;
-    Some((host, parsed(message, limit)?))
+    Some((host, parsed(&message.subject, &message.payload)?))
 }
 
-fn parsed<T: DeserializeOwned>(message: &async_nats::Message, limit: usize) -> Option<T> {
-    if message.payload.len() > limit {
-        tracing::warn!(subject = %message.subject, bytes = message.payload.len(), limit, "oversized message dropped");
-        return None;
-    }
-    match serde_json::from_slice(&message.payload) {
+fn parsed<T: DeserializeOwned>(subject: &str, payload: &Bytes) -> Option<T> {
+    match serde_json::from_slice(payload) {
         Ok(body) => Some(body),
         Err(error) => {
-            tracing::warn!(%error, subject = %message.subject, "malformed message dropped");
+            tracing::debug!(%error, subject, "malformed message dropped");
             None
         }
     }
@@ -118,43 +150,89 @@ fn has_valid_names(register: &Register) -> bool {
 }
 
 impl Execution {
-    /// Handles at most `concurrency` messages of a subscription at a time.
-    fn listen<F, H>(self: &Arc<Self>, messages: async_nats::Subscriber, concurrency: usize, handle: H)
-    where
+    /// Handles the messages of a subscription, of at most `max_payload` bytes.
+    fn listen<F>(
+        self: &Arc<Self>,
+        messages: async_nats::Subscriber,
+        subject: &'static str,
+        max_payload: usize,
+        backlog: Arc<Backlog>,
+        handle: impl Fn(Arc<Self>, Received) -> F + Send + Sync + 'static,
+    ) where
         F: Future<Output = ()> + Send,
-        H: Fn(Arc<Self>, async_nats::Message) -> F + Send + Sync + 'static,
     {
-        let execution = self.clone();
+        let (queue, turns) =
+            Queue::new(subject, max_payload, self.budget.clone(), backlog, self.dropped.clone());
+        let (execution, filled) = (self.clone(), queue.clone());
         self.spawn_task(async move {
             let hard = execution.hard.clone();
-            let handled =
-                messages.for_each_concurrent(concurrency, |message| handle(execution.clone(), message));
             tokio::select! {
                 biased;
                 () = hard.cancelled() => {}
-                () = handled => {}
+                () = filled.fill(messages) => {}
+            }
+        });
+        let execution = self.clone();
+        self.spawn_task(async move {
+            let hard = execution.hard.clone();
+            tokio::select! {
+                biased;
+                () = hard.cancelled() => {}
+                () = queue.handle(turns, CONCURRENCY, |received| handle(execution.clone(), received)) => {}
             }
         });
     }
 
-    fn on_output(self: &Arc<Self>, message: async_nats::Message) {
-        let Some((host, output)) = from_host::<Output>(&message, MAX_MESSAGE_BYTES) else { return };
+    async fn on_output(self: &Arc<Self>, received: Received) {
+        let Received { message, held, .. } = received;
+        let Some((host, _)) = subjects::parse_host(&message.subject) else { return };
+        let (subject, payload, reply) = (message.subject, message.payload, message.reply);
+        let output = if payload.len() <= INLINE_BYTES {
+            parsed::<Output>(&subject, &payload)
+        } else {
+            tokio::task::spawn_blocking(move || parsed::<Output>(&subject, &payload)).await.ok().flatten()
+        };
+        let Some(output) = output else { return };
         let key = output.key;
-        let reply = message.reply.map(|reply| reply.to_string());
-        if let Some(handle) = self.find(key.job_id)
-            && handle.send(Input::Output { host, output, reply: reply.clone() })
-        {
-            return;
+        let reply = reply.map(|reply| reply.to_string());
+        let handle = self.find(key.job_id);
+        match handle.as_ref().map(|handle| handle.owner(host, key)) {
+            Some(OutputOwner::Current) => {
+                let handle = handle.expect("it has an owner");
+                match handle.send_output(host, output, reply.clone(), held) {
+                    Ok(()) => return,
+                    // The Island sends them again.
+                    Err(OutputError::Full) => return self.count_dropped(),
+                    Err(OutputError::Ended) => {}
+                }
+            }
+            Some(OutputOwner::Other) => {
+                self.count_stale();
+                let Some(reply) = reply else { return };
+                return self.spawn_reply(async move |execution| {
+                    execution.context.link.reply_to_island(host, &reply, &discarded()).await;
+                });
+            }
+            None => {}
         }
-        // Without a permit the Island repeats the message.
-        let Ok(permit) = self.strangers.clone().try_acquire_owned() else { return };
         let Some(reply) = reply else { return };
+        self.spawn_reply(async move |execution| execution.reply_if_ended(host, key, &reply).await);
+    }
+
+    /// Replies in a separate task, as it may wait for the database or the fabric. Without a permit nothing is sent, and
+    /// the Island repeats its message.
+    fn spawn_reply<F>(self: &Arc<Self>, reply: impl FnOnce(Arc<Self>) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send,
+    {
+        let Ok(permit) = self.strangers.clone().try_acquire_owned() else { return };
         let execution = self.clone();
         self.spawn_task(async move {
+            let hard = execution.hard.clone();
             tokio::select! {
                 biased;
-                () = execution.hard.cancelled() => {}
-                () = execution.reply_if_ended(host, key, &reply) => {}
+                () = hard.cancelled() => {}
+                () = reply(execution) => {}
             }
             drop(permit);
         });
@@ -162,28 +240,34 @@ impl Execution {
 
     /// Replies to the end of an attempt that this coordinator does not execute, if nobody needs it any longer.
     async fn reply_if_ended(&self, host: HostId, key: AttemptKey, reply: &str) {
-        match self.has_ended(key).await {
-            Ok(true) => {
-                let answer =
-                    OutputReply { v: FABRIC_VERSION, committed: true, replay_from: None, earned: None };
-                self.context.link.reply_to_island(host, reply, &answer).await;
+        match self.ended_among(&[key]).await {
+            Ok(ended) if ended.is_empty() => {
+                // The job is another coordinator's, or is being resumed; the coordinator that executes it replies.
             }
-            // The job is another coordinator's, or is being resumed; the coordinator that executes it replies.
-            Ok(false) => {}
+            Ok(_) => self.context.link.reply_to_island(host, reply, &discarded()).await,
             Err(error) => {
-                tracing::error!(%key, error = %island_daemon::chain::Chain(&error), "no reply sent to the end of an attempt");
+                tracing::error!(%key, error = %Chain(&error), "no reply sent to the end of an attempt");
             }
         }
     }
 
-    /// Whether an attempt has ended or was superseded, according to SQL.
-    async fn has_ended(&self, key: AttemptKey) -> Result<bool, StoreError> {
-        let state = storage::jobs::status_and_epoch(self.context.store.reader(), key.job_id).await?;
-        Ok(state.is_none_or(|(status, epoch)| status.is_final() || epoch > key.epoch))
+    /// Returns those of at most [`MAX_ATTEMPTS`] attempts that have ended or were superseded, according to SQL.
+    async fn ended_among(&self, keys: &[AttemptKey]) -> Result<Vec<AttemptKey>, StoreError> {
+        let mut ended = Vec::new();
+        for some in keys.chunks(storage::jobs::MAX_STATUS_IDS) {
+            let ids: Vec<_> = some.iter().map(|key| key.job_id).collect();
+            let rows: HashMap<_, _> =
+                storage::jobs::status_and_epoch(self.context.store.reader(), &ids).await?;
+            let is_over = |key: &&AttemptKey| {
+                rows.get(&key.job_id).is_none_or(|(status, epoch)| status.is_final() || *epoch > key.epoch)
+            };
+            ended.extend(some.iter().filter(is_over));
+        }
+        Ok(ended)
     }
 
     fn on_status(&self, message: &async_nats::Message) {
-        let Some((host, status)) = from_host::<Status>(message, MAX_STATUS) else { return };
+        let Some((host, status)) = from_host::<Status>(message) else { return };
         if status.state != "started" {
             return;
         }
@@ -193,46 +277,67 @@ impl Execution {
     }
 
     fn on_heartbeat(&self, message: &async_nats::Message) {
-        let Some((host, heartbeat)) = from_host::<Heartbeat>(message, MAX_REPORT) else { return };
+        let Some((host, heartbeat)) = from_host::<Heartbeat>(message) else { return };
         if heartbeat.host_id == host {
             self.context.fleet.heartbeat(heartbeat, Instant::now(), self.context.clock.now());
         }
     }
 
-    /// Whether a request is signed with the enrolled key of the Island that it names.
-    async fn is_signed(&self, host: HostId, sent_at: Timestamp, message: &async_nats::Message) -> bool {
-        let public_key = match self.account_and_key(host).await {
-            Ok(Some((_, public_key))) => public_key,
-            Ok(None) => {
-                tracing::warn!(%host, "message of an Island that is not enrolled dropped");
-                return false;
-            }
-            Err(error) => {
-                tracing::warn!(%host, error = %island_daemon::chain::Chain(&error), "message dropped");
-                return false;
-            }
-        };
+    /// Whether a request is signed with the enrolled key of the Island that it names, and the Island has not sent too
+    /// many.
+    async fn is_admitted(&self, host: HostId, sent_at: Timestamp, message: &async_nats::Message) -> bool {
+        let Some(public_key) = self.public_key(host).await else { return false };
         let header = message.headers.as_ref().and_then(|headers| headers.get(SIGNATURE_HEADER));
         let signed = signed_bytes(&message.subject, &message.payload);
-        let now = self.context.clock.now();
         let header = header.map(async_nats::HeaderValue::as_str);
-        match signature::verify(&public_key, header, &signed, sent_at, now) {
-            Ok(()) => true,
-            Err(error) => {
+        let times = self.context.clock.times();
+        if let Err(error) = signature::verify(&public_key, header, &signed, sent_at, &times) {
+            // A sender of forged messages chooses their number.
+            if self.rates.admit(HostId(Uuid::nil()), Instant::now()) {
                 tracing::warn!(%host, %error, subject = %message.subject, "message dropped");
-                false
+            }
+            return false;
+        }
+        let is_admitted = self.rates.admit(host, Instant::now());
+        if !is_admitted {
+            self.count_dropped();
+        }
+        is_admitted
+    }
+
+    /// The enrolled key of an Island. Nobody has signed for the id yet, so few look-ups of unknown Islands run at a time,
+    /// and other messages of unknown Islands are dropped: these Islands repeat them.
+    async fn public_key(&self, host: HostId) -> Option<String> {
+        if let Some((_, public_key)) = self.context.fleet.account_and_key(host) {
+            return Some(public_key);
+        }
+        let now = Instant::now();
+        if self.unknown.contains(host, now) {
+            return None;
+        }
+        let _permit = self.unknown_islands.try_acquire().ok()?;
+        match self.account_and_key(host).await {
+            Ok(Some((_, public_key))) => Some(public_key),
+            Ok(None) => {
+                tracing::debug!(%host, "message of an Island that is not enrolled dropped");
+                self.unknown.insert(host, now);
+                None
+            }
+            Err(error) => {
+                tracing::warn!(%host, error = %Chain(&error), "message dropped");
+                None
             }
         }
     }
 
     async fn on_register(&self, message: &async_nats::Message) {
-        let Some(register) = parsed::<Register>(message, MAX_REPORT) else { return };
+        let Some(register) = parsed::<Register>(&message.subject, &message.payload) else { return };
         let host = register.host_id;
         if !has_valid_names(&register) || register.holding.len() > MAX_ATTEMPTS {
             tracing::warn!(%host, "registration with invalid names or too many attempts dropped");
             return;
         }
-        if !self.is_signed(host, register.sent_at, message).await {
+        if !self.is_admitted(host, register.sent_at, message).await {
             return;
         }
         let now = self.context.clock.now();
@@ -250,7 +355,7 @@ impl Execution {
             return self.context.link.reply_to_island(host, reply, &registered).await;
         }
         if let Err(error) = self.store_registration(&register, now).await {
-            tracing::error!(%host, error = %island_daemon::chain::Chain(&error), "registration not stored");
+            tracing::error!(%host, error = %Chain(&error), "registration not stored");
         }
         if kind != RegistrationKind::Repeated {
             tracing::info!(%host, name = register.name, holding = register.holding.len(), "Island registered");
@@ -258,12 +363,7 @@ impl Execution {
         if kind == RegistrationKind::Restarted {
             self.drop_missing_attempts(&register);
         }
-        let mut drop = Vec::new();
-        for key in &register.holding {
-            if self.is_obsolete(host, *key).await {
-                drop.push(*key);
-            }
-        }
+        let drop = self.obsolete(host, &register.holding).await;
         let Some(reply) = &message.reply else { return };
         let answer = Registered { drop, ..registered };
         self.context.link.reply_to_island(host, reply, &answer).await;
@@ -294,38 +394,65 @@ impl Execution {
         }
     }
 
-    /// Whether an Island should drop an attempt. Returns `false` if the database cannot be read.
-    async fn is_obsolete(&self, host: HostId, key: AttemptKey) -> bool {
-        match self.find(key.job_id) {
-            Some(handle) => handle.attempt() != Some((host, key)),
-            None => self.has_ended(key).await.unwrap_or(false),
+    /// Returns the attempts that an Island should drop, without those that the database would have to decide about if it
+    /// cannot be read.
+    async fn obsolete(&self, host: HostId, holding: &[AttemptKey]) -> Vec<AttemptKey> {
+        let (mut obsolete, mut unknown) = (Vec::new(), Vec::new());
+        for key in holding {
+            match self.find(key.job_id) {
+                Some(handle) if handle.attempt() == Some((host, *key)) => {}
+                Some(_) => obsolete.push(*key),
+                None => unknown.push(*key),
+            }
         }
+        obsolete.extend(self.ended_among(&unknown).await.unwrap_or_default());
+        obsolete
     }
 
-    async fn on_lease(&self, message: &async_nats::Message) {
-        let Some(renewal) = parsed::<LeaseRenewal>(message, MAX_REPORT) else { return };
+    async fn on_lease(self: &Arc<Self>, received: Received) {
+        let Received { message, unapplied, .. } = received;
+        let Some(renewal) = parsed::<LeaseRenewal>(&message.subject, &message.payload) else { return };
         let host = renewal.host_id;
         if renewal.jobs.len() > MAX_ATTEMPTS {
-            tracing::warn!(%host, jobs = renewal.jobs.len(), "renewal of too many leases dropped");
-            return;
+            return tracing::warn!(%host, jobs = renewal.jobs.len(), "renewal of too many leases dropped");
         }
-        if !self.is_signed(host, renewal.sent_at, message).await {
+        // An Island that is looked up has no leases here; its message must not make others appear late.
+        let is_known = self.context.fleet.account_and_key(host).is_some();
+        let unapplied = is_known.then_some(unapplied);
+        if !self.is_admitted(host, renewal.sent_at, &message).await {
             return;
         }
         let connected_since = self.context.link.connectivity().latest().since;
         let now = Instant::now();
-        let mut leases = Vec::with_capacity(renewal.jobs.len());
+        let (mut leases, mut unknown) = (Vec::new(), Vec::new());
         for job in &renewal.jobs {
-            if let Some(handle) = self.find(job.key.job_id) {
-                leases.push(handle.renew(host, job, now, connected_since));
-            } else if self.has_ended(job.key).await.unwrap_or(false) {
-                leases.push(island_protocol::fabric::Lease { key: job.key, held: false, replay_from: None });
+            match self.find(job.key.job_id) {
+                Some(handle) => leases.push(handle.renew(host, job, now, connected_since)),
+                None => unknown.push(job.key),
             }
         }
-        let Some(reply) = &message.reply else { return };
-        if leases.is_empty() && !renewal.jobs.is_empty() {
+        drop(unapplied);
+        let Some(reply) = message.reply else { return };
+        if !leases.is_empty() || renewal.jobs.is_empty() {
+            self.context.link.reply_to_island(host, &reply, &LeaseReply { v: FABRIC_VERSION, leases }).await;
+        }
+        if !unknown.is_empty() {
+            self.spawn_reply(async move |execution| execution.reply_about(host, &unknown, &reply).await);
+        }
+    }
+
+    /// Replies to the renewal of attempts that this coordinator does not execute, if they have ended.
+    async fn reply_about(&self, host: HostId, unknown: &[AttemptKey], reply: &str) {
+        let ended = self.ended_among(unknown).await.unwrap_or_default();
+        if ended.is_empty() {
             return;
         }
+        let leases = ended.into_iter().map(|key| Lease { key, held: false, replay_from: None }).collect();
         self.context.link.reply_to_island(host, reply, &LeaseReply { v: FABRIC_VERSION, leases }).await;
     }
+}
+
+/// The reply to events that nobody needs any longer.
+fn discarded() -> OutputReply {
+    OutputReply { v: FABRIC_VERSION, committed: true, replay_from: None, earned: None }
 }

@@ -10,6 +10,8 @@ use island_protocol::{
 };
 use tokio::time::Instant;
 
+use super::placer::Queue;
+
 use crate::{
     fleet::{Fleet, PlacementHistory},
     job::{
@@ -28,8 +30,12 @@ pub(crate) struct PlacementClaim {
 
 impl PlacementClaim {
     /// Claims the best Island for a job that has had no attempt, and adds the attempt to the job. Returns `None` and
-    /// leaves the job as it is if no Island is free or the job cannot be assigned.
-    pub(super) fn claim(fleet: &Arc<Fleet>, job: &mut Job, cargo: &CargoSpec) -> Option<Self> {
+    /// leaves the job as it is if no Island is free, others wait for one, or the job cannot be assigned.
+    pub(super) fn claim(fleet: &Arc<Fleet>, queue: &Queue, job: &mut Job, cargo: &CargoSpec) -> Option<Self> {
+        // An Island's check of itself does not wait.
+        if job.only.is_none() && queue.precedes(&cargo.slug, job.priority) {
+            return None;
+        }
         let status = state::next(job.status, Trigger::Assign).ok()?;
         let key = AttemptKey { job_id: job.id, attempt: 1, epoch: job.epoch + 1 };
         let host = fleet.place(cargo, key, &PlacementHistory::new(job.only), Instant::now()).ok()?;

@@ -1,10 +1,16 @@
 //! A running job as other tasks see it: its events, its state, and the commands to its runner.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use island_protocol::{
     event::{JobEvent, Numbered},
-    fabric::{Lease, LeasedJob},
+    fabric::{Lease, LeasedJob, Output},
     ids::{AccountId, AttemptKey, HostId, JobId, Slug},
     job::JobStatus,
 };
@@ -16,18 +22,56 @@ use tokio::{
 
 use super::{
     Context,
+    inbox::Held,
     log::Log,
     machine::{Input, Machine},
 };
 use crate::job::{Job, LiveState};
+
+/// Bytes of output that wait for a job's runner, which may wait for the database. One message waits whatever its size.
+const MAX_QUEUED: usize = 4 << 20;
 
 /// A command to a runner.
 #[derive(Debug)]
 pub(super) enum Command {
     /// An input of the job's machine.
     Input(Input),
+    /// Output of an Island, with the memory that it takes until it is handled.
+    Output { input: Input, queued: Queued },
     /// The consumer cancels the job. `answer` receives the status afterwards.
     Cancel { answer: oneshot::Sender<JobStatus> },
+}
+
+/// Output that waits for a runner, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Queued {
+    total: Arc<AtomicUsize>,
+    bytes: usize,
+    _held: Held,
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Whose output a message contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OutputOwner {
+    /// The current attempt's, or that of a job that has just ended.
+    Current,
+    /// Another attempt's, or another Island's.
+    Other,
+}
+
+/// Why output was not sent to a runner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OutputError {
+    /// Too much output waits for it.
+    Full,
+    /// It has ended.
+    Ended,
 }
 
 /// A running job.
@@ -43,6 +87,8 @@ pub(crate) struct JobHandle {
     /// Whether an Island has ever accepted the job.
     accepted: watch::Sender<bool>,
     commands: mpsc::UnboundedSender<Command>,
+    /// Bytes of output that wait for the runner.
+    queued: Arc<AtomicUsize>,
 }
 
 impl JobHandle {
@@ -57,6 +103,7 @@ impl JobHandle {
             log,
             machine: Mutex::new(machine),
             commands,
+            queued: Arc::default(),
         }
     }
 
@@ -82,6 +129,31 @@ impl JobHandle {
     /// Sends an input to the runner. Returns `false` if the runner has ended.
     pub(super) fn send(&self, input: Input) -> bool {
         self.command(Command::Input(input))
+    }
+
+    /// Whose output a message is. Only the current attempt's goes to the runner: anybody may know the id of a job.
+    pub(super) fn owner(&self, host: HostId, key: AttemptKey) -> OutputOwner {
+        let machine = self.machine();
+        let is_current = machine.is_current(host, key) || machine.is_over();
+        if is_current { OutputOwner::Current } else { OutputOwner::Other }
+    }
+
+    /// Sends output to the runner. `reply` is the subject that waits for the commit of the end.
+    pub(super) fn send_output(
+        &self,
+        host: HostId,
+        output: Output,
+        reply: Option<String>,
+        held: Held,
+    ) -> Result<(), OutputError> {
+        let bytes = held.bytes();
+        let before = self.queued.fetch_add(bytes, Ordering::Relaxed);
+        let queued = Queued { total: self.queued.clone(), bytes, _held: held };
+        if before > 0 && before + bytes > MAX_QUEUED {
+            return Err(OutputError::Full);
+        }
+        let input = Input::Output { host, output, reply };
+        if self.command(Command::Output { input, queued }) { Ok(()) } else { Err(OutputError::Ended) }
     }
 
     /// Sends a command to the runner. Returns `false` if the runner has ended.

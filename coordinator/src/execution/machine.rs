@@ -45,6 +45,7 @@ use crate::{
         state::{self, Trigger},
     },
     lease::{LeaseTimeouts, Verdict},
+    placement::pace::Run,
     placement::reason,
 };
 use attempt::Attempt;
@@ -364,7 +365,9 @@ impl Machine {
                 }
             }
             Input::Cancel => self.cancelled(step),
-            Input::Tick { connectivity, has_readers } => self.tick(connectivity, has_readers, step),
+            Input::Tick { connectivity, applied_until, has_readers } => {
+                self.tick(connectivity, applied_until, has_readers, step);
+            }
             Input::Written(_) => {}
         }
     }
@@ -495,7 +498,7 @@ impl Machine {
             OfferAnswer::Accepted => self.accept(step),
             OfferAnswer::Refused { reason, message } => {
                 self.release(step);
-                step.push(Effect::Observe { host, conduct: Conduct::Refused });
+                step.push(Effect::Observe { host, conduct: retry::refusal_conduct(reason) });
                 self.avoid(host, reason, step.now);
                 self.place_again(&message, step);
             }
@@ -769,9 +772,12 @@ impl Machine {
         if !self.is_storable {
             events.drain(..events.len() - 1);
         }
-        let ran_ms = self.job.started_at.map_or(0, |started| (now.wall.unix_ms() - started.unix_ms()).max(0));
         let earns_karma = status == JobStatus::Completed && self.job.only.is_none();
-        let karma = self.attempt.as_ref().filter(|_| earns_karma).map(|attempt| (attempt.leader(), ran_ms));
+        let karma = self.attempt.as_ref().filter(|_| earns_karma).map(|attempt| {
+            // By the clock that does not step.
+            let ran = attempt.executed(now.instant);
+            (attempt.leader(), i64::try_from(ran.as_millis()).unwrap_or(i64::MAX))
+        });
         let end = EndWrite {
             job: self.job.clone(),
             status,
@@ -802,7 +808,13 @@ impl Machine {
     }
 
     /// Checks the deadline, the lease and progress.
-    fn tick(&mut self, connectivity: Connectivity, has_readers: bool, step: &mut Step) {
+    fn tick(
+        &mut self,
+        connectivity: Connectivity,
+        applied_until: Instant,
+        has_readers: bool,
+        step: &mut Step,
+    ) {
         let now = step.now.instant;
         if now.saturating_duration_since(self.last_tick) > MAX_GAP {
             self.resumed = now;
@@ -824,7 +836,9 @@ impl Machine {
         }
         let resumed = connectivity.since.max(self.resumed);
         let attempt = self.attempt.as_ref().filter(|_| connectivity.connected);
-        match attempt.and_then(|attempt| attempt.verdict(resumed, &self.terms.timeouts, now)) {
+        // What arrived later may contain a renewal.
+        let until = now.min(applied_until);
+        match attempt.and_then(|attempt| attempt.verdict(resumed, &self.terms.timeouts, until)) {
             Some(Verdict::Expired) => self.lost(FailureCode::IslandLost, step),
             Some(Verdict::Stalled) => self.lost(FailureCode::RuntimeStalled, step),
             None => {}
@@ -903,12 +917,14 @@ impl Machine {
 
     fn end_committed(
         &mut self,
-        end: EndWrite,
+        mut end: EndWrite,
         earned: &[(HostId, MicroCredits)],
         then: Then,
         step: &mut Step,
     ) {
         let Then::End { trigger, notice } = then else { return };
+        // Readers of the last event see what the row has.
+        end.set_charged(earned.iter().map(|(_, share)| *share).sum());
         let host = self.attempt.as_ref().map(Attempt::leader);
         if let (Some(attempt), Some(code)) = (&self.attempt, notice.stop) {
             send_cancel(attempt.hosts(), attempt.key(), code, step);
@@ -916,6 +932,8 @@ impl Machine {
         self.release(step);
         if let Some((host, ms)) = end.karma {
             step.push(Effect::CreditKarma { host, ms });
+            let run = Run { ms: ms.unsigned_abs(), tokens: end.end.usage.completion_tokens };
+            step.push(Effect::Compare { host, run });
         }
         if let Some(host) = host.filter(|_| trigger == Trigger::Complete) {
             step.push(Effect::Observe { host, conduct: Conduct::Completed });

@@ -113,7 +113,7 @@ async fn publish(
             Err(error) => error,
         };
         tracing::debug!(job = %handle.id, %error, attempt, "events not published; will retry");
-        if attempt >= MAX_TRIES && handle.is_over() {
+        if is_given_up(attempt, handle.is_over()) {
             break;
         }
         tokio::time::sleep(FIRST_PAUSE * (1 << attempt.min(MAX_DOUBLINGS))).await;
@@ -138,6 +138,12 @@ async fn publish(
     }
     tracing::warn!(job = %handle.id, "events not published; finished jobs replay from the database");
     None
+}
+
+/// Whether a message is given up after this number of tries. While the job runs, other coordinators read its events only
+/// from the fabric.
+fn is_given_up(tries: u32, is_over: bool) -> bool {
+    is_over && tries >= MAX_TRIES
 }
 
 /// Whether SQL names this coordinator as the one that executes the job. Waits until the database replies.
@@ -182,5 +188,16 @@ pub(super) async fn last(link: &Link, subject: &str) -> Last {
         }
         Err(error) if error.kind() == jetstream::stream::DirectGetErrorKind::NotFound => Last::Nothing,
         Err(_) => Last::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_events_of_a_running_job_are_never_given_up() {
+        assert!((0..100_000).all(|tries| !is_given_up(tries, false)));
+        assert!((0..MAX_TRIES).all(|tries| !is_given_up(tries, true)) && is_given_up(MAX_TRIES, true));
     }
 }

@@ -39,7 +39,7 @@ pub(super) async fn run(execution: Arc<Execution>) {
 }
 
 /// Compares SQL with the runners once. Oldest jobs first.
-pub(super) async fn round(execution: &Arc<Execution>) -> Result<(), StoreError> {
+async fn round(execution: &Arc<Execution>) -> Result<(), StoreError> {
     let open = jobs::open(execution.context.store.reader(), execution.context.instance).await?;
     let mut reserved: Vec<_> =
         open.into_iter().filter_map(|id| Some((id, Reservation::stored_job(execution, id)?))).collect();

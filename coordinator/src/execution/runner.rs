@@ -8,7 +8,7 @@ use island_protocol::{
     FABRIC_VERSION,
     credits::MicroCredits,
     fabric::{Assignment, AssignmentReply, Cancel},
-    ids::{AttemptKey, HostId},
+    ids::{AccountId, AttemptKey, HostId},
     job::FailureCode,
     subjects::HostTopic,
 };
@@ -89,9 +89,12 @@ impl Runner {
                 biased;
                 () = hard.cancelled() => return Err(Stopping),
                 _ = tick.tick() => {
-                    let connectivity = self.execution.context.link.connectivity().latest();
+                    let mut connectivity = self.execution.context.link.connectivity().latest();
+                    let renewals = &self.execution.renewals;
+                    connectivity.since = connectivity.since.max(renewals.last_dropped().unwrap_or(connectivity.since));
+                    let applied_until = renewals.applied_until(Instant::now());
                     let has_readers = self.handle.has_readers();
-                    self.apply(Input::Tick { connectivity, has_readers }).await?;
+                    self.apply(Input::Tick { connectivity, applied_until, has_readers }).await?;
                 }
                 command = self.commands.recv() => match command {
                     Some(command) => self.handle_command(command).await?,
@@ -105,7 +108,12 @@ impl Runner {
     async fn handle_command(&mut self, command: Command) -> Result<(), Stopping> {
         match command {
             // The Island keeps its events and sends them again when it renews its lease.
-            Command::Input(Input::Output { .. }) if self.execution.is_fenced() => Ok(()),
+            Command::Output { .. } if self.execution.is_fenced() => Ok(()),
+            Command::Output { input, queued } => {
+                let done = self.apply(input).await;
+                drop(queued);
+                done
+            }
             Command::Input(input) => self.apply(input).await,
             Command::Cancel { answer } => {
                 let done = self.apply(Input::Cancel).await;
@@ -120,7 +128,7 @@ impl Runner {
         self.commands.close();
         while let Some(command) = self.commands.recv().await {
             // If the job moved, the coordinator that executes it now replies to its Island.
-            let is_reply = matches!(&command, Command::Input(Input::Output { .. }));
+            let is_reply = matches!(&command, Command::Output { .. });
             if is_reply && self.handle.log.is_abandoned() {
                 continue;
             }
@@ -176,6 +184,12 @@ impl Runner {
                     context.fleet.credit_karma(host, ms);
                 }
             }
+            Effect::Compare { host, run } => {
+                let cargo = context.catalogue.get(self.handle.workload.as_str());
+                if let Some(cargo) = cargo.filter(|_| !self.is_own(host)) {
+                    context.fleet.compare(host, &cargo.spec, run);
+                }
+            }
             Effect::Observe { host, conduct } => {
                 context.fleet.observe(host, &self.handle.workload, conduct, Instant::now());
             }
@@ -191,6 +205,10 @@ impl Runner {
     /// Offers an attempt in a separate task, so that the job can be cancelled meanwhile.
     fn offer(&self, host: HostId, mut assignment: Box<Assignment>) {
         assignment.instance = self.execution.context.fleet.instance(host);
+        // The Island takes the difference of the two times.
+        let limit_ms = assignment.deadline.unix_ms().saturating_sub(assignment.sent_at.unix_ms());
+        assignment.sent_at = self.execution.context.clock.steady();
+        assignment.deadline = assignment.sent_at.plus_ms(limit_ms);
         let (execution, handle) = (self.execution.clone(), self.handle.clone());
         self.execution.spawn_task(async move {
             let key = assignment.key;
@@ -252,11 +270,11 @@ impl Runner {
 
     async fn write_until_done(&self, mut write: Write) -> Written {
         let mut pause = FIRST_PAUSE;
-        let mut rejections = 0;
+        let (mut rejections, mut earners) = (0, None);
         loop {
             let done = match &mut write {
                 Write::Attempt(attempt) => self.write_attempt(attempt).await,
-                Write::End(end) => self.write_end(end).await,
+                Write::End(end) => self.write_end(end, &mut earners).await,
             };
             match done {
                 Ok(Some(earned)) => return Written::Committed { earned },
@@ -293,18 +311,31 @@ impl Runner {
         Ok(jobs::step(&context.store, &step).await?.then(Vec::new))
     }
 
+    /// The Islands of an end whose owners are known.
+    async fn earners(&self, write: &EndWrite) -> Result<Vec<Earner>, StoreError> {
+        let mut earners = Vec::new();
+        for &(host, share) in &write.shares {
+            if let Some((account, _)) = self.execution.account_and_key(host).await? {
+                earners.push(Earner { host, account, share });
+            }
+        }
+        Ok(earners)
+    }
+
+    /// Writes the end. Returns `None` if another coordinator executes the job, otherwise what Islands earned. The earners
+    /// are found once: an earlier try may be committed although its reply was lost.
     async fn write_end(
         &self,
         write: &mut EndWrite,
+        earners: &mut Option<Vec<Earner>>,
     ) -> Result<Option<Vec<(HostId, MicroCredits)>>, StoreError> {
         let context = &self.execution.context;
-        let (mut earned, mut earners) = (Vec::new(), Vec::new());
-        for (host, share) in &write.shares {
-            if let Some((account, _)) = self.execution.account_and_key(*host).await? {
-                earned.push((*host, *share));
-                earners.push((account, *share));
-            }
-        }
+        let found = match earners {
+            Some(found) => found,
+            None => earners.insert(self.earners(write).await?),
+        };
+        let earned = found.iter().map(|earner| (earner.host, earner.share)).collect();
+        let earners: Vec<_> = found.iter().map(|earner| (earner.account, earner.share)).collect();
         write.set_charged(earners.iter().map(|(_, share)| *share).sum());
         let ending = Ending {
             job: &write.job,
@@ -317,6 +348,14 @@ impl Runner {
         };
         Ok(jobs::end(&context.store, &ending).await?.then_some(earned))
     }
+}
+
+/// An Island that earns a share, and its account.
+#[derive(Debug)]
+struct Earner {
+    host: HostId,
+    account: AccountId,
+    share: MicroCredits,
 }
 
 /// Sends a cancellation to the runner of a job and waits for the job's status afterwards. Returns `None` if the runner

@@ -1,19 +1,36 @@
 //! The connection to NATS: sends signed requests, replies only to the sender's inbox, and records outages.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use async_nats::{Client, ConnectOptions, Event, HeaderMap, Request, jetstream};
 use bytes::Bytes;
 use fail::fail_point;
+use island_daemon::chain::Chain;
 use island_protocol::{MAX_MESSAGE_BYTES, fabric::SIGNATURE_HEADER, ids::HostId, subjects};
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
 
 use super::{event_stream, jwt::MintError, keys::FabricKeys};
 use crate::clock::Clock;
 
 /// Earlier servers have known vulnerabilities by which users bypass their permissions.
 const MIN_VERSION: (i64, i64, i64) = (2, 12, 7);
+
+/// Time at the start to create the stream of job events.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pauses between later tries.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// Why the fabric cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +76,8 @@ pub(crate) struct Link {
     jetstream: jetstream::Context,
     keys: FabricKeys,
     connectivity: Arc<watch::Sender<Connectivity>>,
+    /// Messages that the client dropped, because they were not taken from it in time.
+    dropped: Arc<AtomicU64>,
 }
 
 /// A request without a usable reply.
@@ -73,19 +92,19 @@ pub(crate) enum RequestError {
 }
 
 impl Link {
-    /// Connects and creates the stream of job events. Retries for `timeout` if the server is not reachable, as it may
+    /// Connects and creates the stream of job events. Retries for `patience` if the server is not reachable, as it may
     /// be starting; once connected, the client reconnects forever.
     pub(crate) async fn open(
         url: &str,
         keys: &FabricKeys,
         clock: &Clock,
-        timeout: Duration,
+        patience: Duration,
     ) -> Result<Self, LinkError> {
         let begin = Instant::now();
         loop {
             match Self::connect(url, keys.clone(), clock).await {
-                Err(error) if begin.elapsed() < timeout => {
-                    tracing::debug!(error = %island_daemon::chain::Chain(&error), "fabric not reachable; will retry");
+                Err(error) if begin.elapsed() < patience => {
+                    tracing::debug!(error = %Chain(&error), "fabric not reachable; will retry");
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
                 result => return result,
@@ -103,6 +122,8 @@ impl Link {
             async move { signer.sign_nonce(&nonce).map_err(async_nats::AuthError::new) }
         };
         let events = connectivity.clone();
+        let dropped = Arc::new(AtomicU64::default());
+        let counter = dropped.clone();
         let client = ConnectOptions::with_jwt(jwt, sign)
             .name("island-coordinator")
             .ping_interval(Duration::from_secs(5))
@@ -110,14 +131,21 @@ impl Link {
             .subscription_capacity(1 << 16)
             .reconnect_delay_callback(|attempt| Duration::from_millis((50 << attempt.min(5)) as u64))
             .event_callback(move |event| {
-                record(&events, &event);
+                record(&events, &counter, &event);
                 async {}
             })
             .connect(url)
             .await
             .map_err(|source| LinkError::Connect { url: url.to_owned(), source })?;
-        let link = Self { jetstream: jetstream::new(client.clone()), client, keys, connectivity };
-        link.ensure_stream().await?;
+        let link = Self { jetstream: jetstream::new(client.clone()), client, keys, connectivity, dropped };
+        match timeout(STREAM_TIMEOUT, link.ensure_stream()).await {
+            Ok(Ok(())) => {}
+            // Jobs run without the stream; [`Self::keep_stream`] goes on.
+            Ok(Err(error)) => {
+                tracing::warn!(error = %Chain(&error), "stream of job events not created; will retry");
+            }
+            Err(_) => tracing::warn!("stream of job events not created in time; will retry"),
+        }
         let server = link.client.server_info();
         if !link.client.is_server_compatible(MIN_VERSION.0, MIN_VERSION.1, MIN_VERSION.2) {
             tracing::warn!(version = server.version, oldest = ?MIN_VERSION, "this nats-server has known security holes");
@@ -138,6 +166,23 @@ impl Link {
         event_stream::ensure(&self.jetstream).await.map_err(LinkError::Stream)
     }
 
+    /// Creates the stream of job events. Retries until it exists or `stop` is triggered.
+    pub(crate) async fn keep_stream(self, stop: CancellationToken) {
+        let created = async {
+            let mut pause = FIRST_PAUSE;
+            while let Err(error) = self.ensure_stream().await {
+                tracing::debug!(error = %Chain(&error), "stream of job events not created; will retry");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(MAX_PAUSE);
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = created => {}
+        }
+    }
+
     /// The state of the connection and its changes.
     pub(crate) fn connectivity(&self) -> watch::Receiver<Connectivity> {
         self.connectivity.subscribe()
@@ -146,6 +191,11 @@ impl Link {
     /// Records that this process resumed after a gap.
     pub(crate) fn resumed(&self, now: Instant) {
         self.connectivity.send_modify(|connectivity| connectivity.since = now);
+    }
+
+    /// Number of messages that the client dropped, because they were not taken from it in time.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 
     /// JetStream.
@@ -226,7 +276,7 @@ pub(crate) fn encode(message: &impl Serialize) -> Bytes {
     serde_json::to_vec(message).expect("fabric messages serialize").into()
 }
 
-fn record(connectivity: &watch::Sender<Connectivity>, event: &Event) {
+fn record(connectivity: &watch::Sender<Connectivity>, dropped: &AtomicU64, event: &Event) {
     match event {
         Event::Connected => {
             connectivity.send_replace(Connectivity { connected: true, since: Instant::now() });
@@ -236,7 +286,12 @@ fn record(connectivity: &watch::Sender<Connectivity>, event: &Event) {
             connectivity.send_modify(|connectivity| connectivity.connected = false);
             tracing::warn!("fabric disconnected");
         }
-        Event::SlowConsumer(id) => tracing::error!(subscription = id, "this client dropped messages"),
+        Event::SlowConsumer(id) => {
+            dropped.fetch_add(1, Ordering::Relaxed);
+            // A renewal may be among them.
+            connectivity.send_modify(|connectivity| connectivity.since = Instant::now());
+            tracing::debug!(subscription = id, "this client dropped a message");
+        }
         other => tracing::debug!(event = %other, "fabric"),
     }
 }

@@ -1,6 +1,7 @@
 //! Permissions to publish and to subscribe, as allow-lists.
 
 use island_protocol::{
+    MAX_MESSAGE_BYTES,
     ids::{HostId, JobId},
     subjects::{self, HostTopic},
 };
@@ -12,6 +13,10 @@ const RESPONSE_TTL_S: i64 = 60;
 /// Maximum subscriptions of one user: an Island needs a handful, a watcher one for each subject that it reads.
 const MAX_SUBSCRIPTIONS: usize = 256;
 
+/// Maximum bytes of a message of a user that may not publish. The server disconnects who sends more, before it looks at
+/// the subject.
+const WATCHER_BYTES: usize = 1 << 10;
+
 /// Subjects that one user may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Permissions {
@@ -19,6 +24,8 @@ pub(crate) struct Permissions {
     pub subscribe: Vec<String>,
     /// Whether it may reply once to each request, on whatever subject the request names.
     pub respond: bool,
+    /// Maximum bytes of a message that it publishes, with headers.
+    pub max_payload: usize,
 }
 
 /// An Island: its own subjects, its own inbox, no JetStream.
@@ -33,6 +40,7 @@ pub(crate) fn island(host: HostId) -> Permissions {
             .collect(),
         subscribe: subscribe.into_iter().chain([inbox]).collect(),
         respond: true,
+        max_payload: MAX_MESSAGE_BYTES,
     }
 }
 
@@ -46,6 +54,7 @@ pub(crate) fn operator() -> Permissions {
             .chain([subjects::REGISTER.to_owned(), subjects::ALL_JOB_EVENTS.to_owned()])
             .collect(),
         respond: false,
+        max_payload: WATCHER_BYTES,
     }
 }
 
@@ -56,6 +65,7 @@ pub(crate) fn consumer(jobs: &[JobId]) -> Permissions {
         publish: Vec::new(),
         subscribe: common.into_iter().chain(jobs.iter().copied().map(subjects::job_events)).collect(),
         respond: false,
+        max_payload: WATCHER_BYTES,
     }
 }
 
@@ -69,7 +79,7 @@ impl Permissions {
         let mut nats = json!({
             "pub": {"allow": list(&self.publish)},
             "sub": {"allow": list(&self.subscribe)},
-            "subs": MAX_SUBSCRIPTIONS, "data": -1, "payload": -1,
+            "subs": MAX_SUBSCRIPTIONS, "data": -1, "payload": self.max_payload,
             "type": "user", "version": 2,
         });
         if self.respond {

@@ -26,15 +26,22 @@ pub(crate) fn sign(key: &KeyPair, subject: &str, payload: &[u8]) -> Result<Strin
     Ok(STANDARD.encode(key.sign(&signed_bytes(subject, payload))?))
 }
 
-/// Verifies a signature with the signer's public key, and the time at which the message claims to have been signed.
+/// Whether a message that claims to have been signed at `sent_at` is neither too old nor from the future, by one of these
+/// clocks.
+pub(crate) fn is_timely(sent_at: Timestamp, clocks: &[Timestamp]) -> bool {
+    clocks.iter().any(|now| (now.unix_ms() - sent_at.unix_ms()).abs() <= SIGNATURE_WINDOW_MS)
+}
+
+/// Verifies a signature with the signer's public key, and the time at which the message claims to have been signed, by
+/// these clocks.
 pub(crate) fn verify(
     public_key: &str,
     signature: Option<&str>,
     signed: &[u8],
     sent_at: Timestamp,
-    now: Timestamp,
+    clocks: &[Timestamp],
 ) -> Result<(), SignatureError> {
-    if (now.unix_ms() - sent_at.unix_ms()).abs() > SIGNATURE_WINDOW_MS {
+    if !is_timely(sent_at, clocks) {
         return Err(SignatureError::Stale);
     }
     let signature = signature.and_then(|text| STANDARD.decode(text).ok()).ok_or(SignatureError::Malformed)?;
@@ -52,7 +59,7 @@ mod tests {
         let now = Timestamp::from_unix_ms(1_000_000);
         let signature = sign(&key, "a.b", b"{}").expect("sign");
         let check = |public: &KeyPair, subject: &str, payload: &[u8], at: Timestamp| {
-            verify(&public.public_key(), Some(&signature), &signed_bytes(subject, payload), at, now)
+            verify(&public.public_key(), Some(&signature), &signed_bytes(subject, payload), at, &[now])
         };
         assert_eq!(check(&key, "a.b", b"{}", now), Ok(()));
         assert_eq!(check(&other, "a.b", b"{}", now), Err(SignatureError::Wrong));
@@ -60,6 +67,16 @@ mod tests {
         assert_eq!(check(&key, "a.b", b"{ }", now), Err(SignatureError::Wrong));
         assert_eq!(check(&key, "a.b", b"{}", now.plus_ms(-120_001)), Err(SignatureError::Stale));
         assert_eq!(check(&key, "a.b", b"{}", now.plus_ms(120_001)), Err(SignatureError::Stale));
-        assert_eq!(verify(&key.public_key(), None, b"", now, now), Err(SignatureError::Malformed));
+        assert_eq!(verify(&key.public_key(), None, b"", now, &[now]), Err(SignatureError::Malformed));
+    }
+
+    #[test]
+    fn one_of_two_clocks_that_is_right_suffices() {
+        let now = Timestamp::from_unix_ms(1_000_000_000);
+        let wrong = now.plus_ms(3_600_000);
+        for clocks in [[now, wrong], [wrong, now]] {
+            assert!(is_timely(now, &clocks) && is_timely(wrong, &clocks));
+            assert!(!is_timely(now.plus_ms(1_800_000), &clocks));
+        }
     }
 }

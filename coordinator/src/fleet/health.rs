@@ -2,8 +2,8 @@
 //!
 //! A circuit breaker for each Cargo opens after three failures in a row, so that an Island which fails in milliseconds,
 //! and is therefore always free, does not get every job. While it is open, the Island gets a job only if no other one
-//! can take it: a network in which everything fails must not stop trying. Failures of one Cargo do not count for others: its files may
-//! be at fault. An Island that does not reply to offers comes last for every Cargo.
+//! can take it: a network in which everything fails must not stop trying. Refusals count as failures if the Island had
+//! reported that it takes such jobs. Failures of one Cargo do not count for others: its files may be at fault. An Island that does not reply to offers comes last for every Cargo.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -27,7 +27,9 @@ pub(crate) enum Conduct {
     Completed,
     /// It did not reply to the offer.
     Silent,
-    /// It refused the offer.
+    /// It refused the offer for lack of capacity, and has not reported any since an earlier such refusal.
+    Full,
+    /// It refused the offer by its rules or its abilities, or for lack of capacity that it reports.
     Refused,
     /// It failed the attempt, or was lost.
     Failed,
@@ -95,13 +97,23 @@ impl Health {
                 counts.bad += 1.0;
                 // It replied to the offer.
                 self.silent = None;
-                self.make_place(cargo);
-                self.cargos.entry(cargo.clone()).or_insert(Breaker { failures: 0, last: now }).fail(now);
+                self.fail(cargo, now);
+            }
+            // Placement should have known. Other Cargos may be welcome.
+            Conduct::Refused => {
+                self.silent = None;
+                self.fail(cargo, now);
             }
             // The job remembers who refused it; a full Island is not unreliable.
-            Conduct::Refused => self.silent = None,
+            Conduct::Full => self.silent = None,
         }
         self.counts = Some(counts);
+    }
+
+    /// Counts a failure of a Cargo.
+    fn fail(&mut self, cargo: &Slug, now: Instant) {
+        self.make_place(cargo);
+        self.cargos.entry(cargo.clone()).or_insert(Breaker { failures: 0, last: now }).fail(now);
     }
 
     fn make_place(&mut self, cargo: &Slug) {
@@ -145,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_island_that_always_fails_gets_few_jobs_and_recovers_with_one_success(conduct in prop_oneof![Just(Conduct::Failed), Just(Conduct::Silent)]) {
+        fn an_island_that_always_fails_gets_few_jobs_and_recovers_with_one_success(conduct in prop_oneof![Just(Conduct::Failed), Just(Conduct::Silent), Just(Conduct::Refused)]) {
             let start = Instant::now();
             let (mut health, mut attempts) = (Health::default(), 0);
             for second in 0..3600 {
@@ -184,8 +196,10 @@ mod tests {
         let now = Instant::now();
         let mut health = Health::default();
         for _ in 0..20 {
-            health.observe(&slug("a"), Conduct::Refused, now);
+            health.observe(&slug("a"), Conduct::Full, now);
+            health.observe(&slug("b"), Conduct::Refused, now);
         }
+        assert!(!health.is_failing(Some(&slug("a")), now) && health.is_failing(Some(&slug("b")), now));
         assert_eq!((health.unreliability(now), health.is_failing(None, now)), (0, false));
         for _ in 0..20 {
             health.observe(&slug("a"), Conduct::Failed, now);

@@ -12,6 +12,8 @@ use std::{
 
 use island_protocol::{
     api::HostView,
+    cargo::CargoSpec,
+    demand::Vram,
     fabric::Heartbeat,
     host::Capabilities,
     ids::{HostId, Slug},
@@ -21,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Island;
-use crate::placement::Candidate;
+use crate::placement::{self, Candidate, Nearness, pace::Paces};
 
 /// A snapshot is reused for this many times what it cost to take, so that snapshots take 2 % of the time at most.
 const REUSE: u32 = 50;
@@ -39,12 +41,33 @@ pub(crate) struct IslandSummary {
     heartbeat: Option<Arc<Heartbeat>>,
     karma_ms: i64,
     tokens_per_second: Option<f64>,
+    paces: Paces,
     last_heartbeat_at: Option<Timestamp>,
+    load: Option<Load>,
+}
+
+/// What an Island had free.
+#[derive(Debug)]
+struct Load {
+    free_slots: i64,
+    free_ram_mb: i64,
+    free_vram: Vram,
+    running: u32,
+    failing: bool,
+    unreliability: u8,
 }
 
 impl IslandSummary {
     pub(super) fn new(island: &Island, offline_after: Duration, now: Instant) -> Self {
         let enrolled = &island.enrolled;
+        let load = island.candidate(enrolled.id, offline_after, 0, now).map(|candidate| Load {
+            free_slots: candidate.free_slots,
+            free_ram_mb: candidate.free_ram_mb,
+            free_vram: candidate.free_vram.into_owned(),
+            running: candidate.running,
+            failing: candidate.failing,
+            unreliability: candidate.unreliability,
+        });
         Self {
             id: enrolled.id,
             name: enrolled.name.clone(),
@@ -54,8 +77,32 @@ impl IslandSummary {
             heartbeat: island.heartbeat.clone(),
             karma_ms: enrolled.karma_ms,
             tokens_per_second: enrolled.tokens_per_second,
+            paces: island.paces.clone(),
             last_heartbeat_at: enrolled.last_seen,
+            load,
         }
+    }
+
+    /// The Island as placement saw it, if it has registered and sent a heartbeat.
+    pub(crate) fn candidate(&self) -> Option<Candidate<'_>> {
+        let load = self.load.as_ref()?;
+        Some(Candidate {
+            id: self.id,
+            capabilities: self.capabilities.as_deref()?,
+            models: &self.heartbeat.as_ref()?.models,
+            online: self.status != "offline",
+            draining: matches!(self.status, "draining" | "paused"),
+            free_slots: load.free_slots,
+            free_ram_mb: load.free_ram_mb,
+            free_vram: Cow::Borrowed(&load.free_vram),
+            karma_ms: self.karma_ms,
+            tokens_per_second: self.tokens_per_second,
+            paces: Cow::Borrowed(&self.paces),
+            running: load.running,
+            failures: 0,
+            failing: load.failing,
+            unreliability: load.unreliability,
+        })
     }
 
     /// As consumers see it.
@@ -75,7 +122,7 @@ impl IslandSummary {
     }
 
     /// The Island as a candidate regardless of its load, if it is online and accepts jobs.
-    pub(crate) fn candidate(&self) -> Option<Candidate<'_>> {
+    pub(crate) fn idle(&self) -> Option<Candidate<'_>> {
         if self.status != "online" {
             return None;
         }
@@ -90,6 +137,7 @@ impl IslandSummary {
             free_vram: Cow::default(),
             karma_ms: self.karma_ms,
             tokens_per_second: self.tokens_per_second,
+            paces: Cow::Borrowed(&self.paces),
             running: 0,
             failures: 0,
             failing: false,
@@ -106,12 +154,19 @@ pub(crate) struct Snapshot {
     /// What this snapshot and its counts cost, microseconds.
     cost: AtomicU64,
     able: Mutex<HashMap<Slug, u64>>,
+    nearest: Mutex<HashMap<Slug, Option<Nearness>>>,
 }
 
 impl Snapshot {
     pub(super) fn new(mut islands: Vec<IslandSummary>, taken: Instant, cost: Duration) -> Self {
         islands.sort_by_key(|island| island.id);
-        let snapshot = Self { islands, taken, cost: AtomicU64::new(0), able: Mutex::default() };
+        let snapshot = Self {
+            islands,
+            taken,
+            cost: AtomicU64::new(0),
+            able: Mutex::default(),
+            nearest: Mutex::default(),
+        };
         snapshot.spent(cost);
         snapshot
     }
@@ -132,16 +187,33 @@ impl Snapshot {
         let known = self.able.lock().get(cargo).copied();
         known.unwrap_or_else(|| {
             let begun = Instant::now();
-            let able = self
-                .islands
-                .iter()
-                .filter_map(IslandSummary::candidate)
-                .filter(|island| is_able(island))
-                .count();
+            let able =
+                self.islands.iter().filter_map(IslandSummary::idle).filter(|island| is_able(island)).count();
             let able = able as u64;
             self.able.lock().insert(cargo.clone(), able);
             self.spent(begun.elapsed());
             able
+        })
+    }
+}
+
+impl Snapshot {
+    /// The Islands as placement saw them.
+    pub(crate) fn candidates(&self) -> impl Iterator<Item = Candidate<'_>> {
+        self.islands.iter().filter_map(IslandSummary::candidate)
+    }
+
+    /// How near the files of a Cargo are on the Island that has them nearest, of those that could run it apart from
+    /// free slots; computed once for each Cargo.
+    pub(crate) fn nearest(&self, cargo: &CargoSpec) -> Option<Nearness> {
+        let known = self.nearest.lock().get(&cargo.slug).copied();
+        known.unwrap_or_else(|| {
+            let begun = Instant::now();
+            let usable = self.candidates().filter_map(|island| placement::usable(cargo, &island).ok());
+            let nearest = usable.min();
+            self.nearest.lock().insert(cargo.slug.clone(), nearest);
+            self.spent(begun.elapsed());
+            nearest
         })
     }
 }

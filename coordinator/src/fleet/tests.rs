@@ -9,7 +9,7 @@ use super::*;
 
 const HOST: HostId = HostId(Uuid::from_u128(1));
 
-fn cargo() -> CargoSpec {
+pub(crate) fn cargo() -> CargoSpec {
     CargoSpec {
         price_per_job: island_protocol::credits::MicroCredits::ZERO,
         slug: "a".parse().expect("slug"),
@@ -53,7 +53,7 @@ fn capabilities() -> Capabilities {
     }
 }
 
-fn beat(slots: u32, jobs: &[AttemptKey]) -> Heartbeat {
+pub(crate) fn beat(slots: u32, jobs: &[AttemptKey]) -> Heartbeat {
     let job = |key: &AttemptKey| RunningJob {
         key: *key,
         slug: "a".parse().expect("slug"),
@@ -77,7 +77,7 @@ fn beat(slots: u32, jobs: &[AttemptKey]) -> Heartbeat {
     }
 }
 
-fn fleet() -> (Fleet, Instant) {
+pub(crate) fn fleet() -> (Fleet, Instant) {
     let fleet = Fleet::new(Duration::from_secs(15));
     fleet.enroll(Enrolled {
         id: HOST,
@@ -139,4 +139,36 @@ fn an_island_without_heartbeats_is_offline_until_the_next_one() {
     fleet.heartbeat(beat(2, &[]), later, Timestamp::from_unix_ms(0));
     assert_eq!(fleet.snapshot(later).islands[0].status, "online");
     assert!(place(&fleet, 1, later));
+}
+
+#[test]
+fn an_island_that_reports_free_slots_and_refuses_for_want_of_one_comes_last() {
+    let (fleet, now) = fleet();
+    let at = Timestamp::from_unix_ms(0);
+    let slug: Slug = "a".parse().expect("slug");
+    let is_failing = || fleet.lock()[&HOST].health.is_failing(Some(&slug), now);
+    // Other coordinators may have taken the slots since a heartbeat: the Island reports it with the next one.
+    for _ in 0..10 {
+        fleet.heartbeat(beat(1, &[]), now, at);
+        fleet.heartbeat(beat(0, &[]), now, at);
+        fleet.observe(HOST, &slug, Conduct::Full, now);
+    }
+    assert!(!is_failing());
+    for _ in 0..3 {
+        assert!(!is_failing());
+        fleet.heartbeat(beat(1, &[]), now, at);
+        fleet.observe(HOST, &slug, Conduct::Full, now);
+    }
+    assert!(is_failing());
+    fleet.observe(HOST, &slug, Conduct::Completed, now);
+    fleet.observe(HOST, &slug, Conduct::Full, now);
+    assert!(!is_failing());
+}
+
+#[test]
+fn an_island_that_enrolled_to_another_account_earns_for_it() {
+    let (fleet, _) = fleet();
+    let other = AccountId(Uuid::from_u128(7));
+    fleet.refresh(Enrolled::new(HOST, other, String::new(), "one".into()));
+    assert_eq!(fleet.account_and_key(HOST).map(|(account, _)| account), Some(other));
 }

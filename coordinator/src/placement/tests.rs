@@ -65,11 +65,32 @@ fn candidate<'a>(n: u128, capabilities: &'a Capabilities, models: &'a [HostModel
         free_ram_mb: 8_000,
         free_vram: Cow::default(),
         karma_ms: 0,
+        paces: Cow::default(),
         tokens_per_second: None,
         running: 0,
         failing: false,
         unreliability: 0,
         failures: 0,
+    }
+}
+
+/// Islands that can take a job, best first, and the number of other Islands for each reason.
+struct Ranking {
+    hosts: Vec<HostId>,
+    reasons: Reasons,
+}
+
+/// Takes the best Island away until none is left that can take the job.
+fn rank<'a>(cargo: &CargoSpec, fleet: impl IntoIterator<Item = Candidate<'a>>) -> Ranking {
+    let (mut left, mut hosts): (Vec<_>, _) = (fleet.into_iter().collect(), Vec::new());
+    loop {
+        match best(cargo, left.iter().cloned()) {
+            Ok(id) => {
+                left.retain(|island| island.id != id);
+                hosts.push(id);
+            }
+            Err(reasons) => return Ranking { hosts, reasons },
+        }
     }
 }
 

@@ -11,9 +11,9 @@ use std::{
 };
 
 use futures::TryStreamExt as _;
-use island_protocol::credits::MicroCredits;
 use sqlx::{AssertSqlSafe, Row as _, sqlite::SqliteConnectOptions};
 
+use super::ledger::Audit;
 use super::{
     Connection, Dialect, Pool, QueryContext as _, Row, StoreError, integer, ledger, migrations, open,
 };
@@ -48,10 +48,8 @@ pub(crate) enum BackupError {
     )]
     Version { found: i64, known: i64 },
     /// The books do not balance.
-    #[error(
-        "the ledger is damaged: all entries sum to {sum}, and {wrong} balances differ from their entries"
-    )]
-    Unbalanced { sum: MicroCredits, wrong: i64 },
+    #[error("the ledger is damaged: {0}")]
+    Unbalanced(Audit),
     /// A file cannot be written.
     #[error("write {path}")]
     Write {
@@ -192,9 +190,9 @@ async fn copy_from_server(url: &DatabaseUrl, to: &Path) -> Result<(), BackupErro
 /// Migrates a copy of a backup to this version, checks its books, and moves every open job on.
 async fn prepare(pool: &Pool) -> Result<(), BackupError> {
     migrations::run(Dialect::Sqlite, pool).await?;
-    let (sum, wrong) = ledger::audit(pool).await?;
-    if sum != MicroCredits::ZERO || wrong != 0 {
-        return Err(BackupError::Unbalanced { sum, wrong });
+    let audit = ledger::audit(pool).await?;
+    if audit != Audit::SOUND {
+        return Err(BackupError::Unbalanced(audit));
     }
     let mut tx = pool.begin().await.context("begin to change the copy")?;
     sqlx::query(
@@ -221,9 +219,8 @@ async fn load_server(from: &Pool, url: &DatabaseUrl) -> Result<(), BackupError> 
         }
         copy_tables(&mut reading, &mut writing).await?;
         writing.commit().await.context("commit the restored database")?;
-        let (sum, wrong) = ledger::audit(&into).await?;
-        let is_sound = sum == MicroCredits::ZERO && wrong == 0;
-        if is_sound { Ok(()) } else { Err(BackupError::Unbalanced { sum, wrong }) }
+        let audit = ledger::audit(&into).await?;
+        if audit == Audit::SOUND { Ok(()) } else { Err(BackupError::Unbalanced(audit)) }
     };
     let loaded = loaded.await;
     into.close().await;

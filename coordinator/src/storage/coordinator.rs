@@ -58,12 +58,14 @@ pub(crate) async fn list(pool: &Pool) -> Result<Vec<PeerHeartbeat>, StoreError> 
 
 /// Removes a coordinator whose counter has not changed. Returns `false` if it has, or if the coordinator was removed
 /// already.
-pub(crate) async fn remove(pool: &Pool, observed: PeerHeartbeat) -> Result<bool, StoreError> {
+pub(crate) async fn remove(store: &Store, observed: PeerHeartbeat) -> Result<bool, StoreError> {
+    let mut tx = store.begin().await?;
     let done = sqlx::query("DELETE FROM coordinators WHERE id = $1 AND beats = $2")
         .bind(observed.id.to_string())
         .bind(observed.beats)
-        .execute(pool)
+        .execute(&mut *tx)
         .await
         .context("remove a coordinator")?;
+    commit(tx).await?;
     Ok(done.rows_affected() == 1)
 }

@@ -2,6 +2,8 @@
 //! earners: a trigger records their entries as uncounted, and [`count`] adds them to the balance later. What an account
 //! has is its balance and its uncounted entries.
 
+use std::fmt;
+
 use island_protocol::{
     api::ledger::LedgerEntry,
     credits::MicroCredits,
@@ -168,22 +170,51 @@ pub(crate) async fn balance(pool: &Pool, account: AccountId) -> Result<MicroCred
     balance_in(&mut conn, account).await
 }
 
-/// Returns the sum of all entries, which must be zero, and the number of balances that, with what is uncounted, differ
-/// from the sum of their entries.
-pub(crate) async fn audit(pool: &Pool) -> Result<(MicroCredits, i64), StoreError> {
+/// What an audit of the ledger found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Audit {
+    /// Sum of all entries.
+    pub sum: MicroCredits,
+    /// Balances that, with what is uncounted, differ from the sum of their entries.
+    pub wrong_balances: i64,
+    /// Accounts whose holds differ from the prices of their open jobs.
+    pub wrong_holds: i64,
+}
+
+impl Audit {
+    /// The books are consistent.
+    pub(crate) const SOUND: Self = Self { sum: MicroCredits::ZERO, wrong_balances: 0, wrong_holds: 0 };
+}
+
+impl fmt::Display for Audit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sum, wrong_balances, wrong_holds } = self;
+        write!(f, "sum of all entries: {sum}; balances that differ from their entries: {wrong_balances}; ")?;
+        write!(f, "accounts whose holds differ from the prices of their open jobs: {wrong_holds}")
+    }
+}
+
+/// Audits the ledger.
+pub(crate) async fn audit(pool: &Pool) -> Result<Audit, StoreError> {
+    // One statement sees one moment.
     let row = sqlx::query(
         "SELECT (SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM ledger_entries) AS total, \
          (SELECT COUNT(*) FROM balances b WHERE b.amount + \
           (SELECT COALESCE(SUM(u.amount), 0) FROM uncounted_entries u WHERE u.ledger = b.ledger) <> \
-          (SELECT COALESCE(SUM(e.amount), 0) FROM ledger_entries e WHERE e.ledger = b.ledger)) AS wrong",
+          (SELECT COALESCE(SUM(e.amount), 0) FROM ledger_entries e WHERE e.ledger = b.ledger)) AS wrong, \
+         (SELECT COUNT(*) FROM accounts a WHERE \
+          (SELECT COALESCE(SUM(h.amount), 0) FROM balances h WHERE h.ledger = 'holds:' || a.id) <> \
+          (SELECT COALESCE(SUM(j.price), 0) FROM jobs j WHERE j.account_id = a.id \
+           AND j.status IN ('submitted', 'pending', 'queued', 'running'))) AS wrong_holds",
     )
     .fetch_one(pool)
     .await
     .context("audit the ledger")?;
-    Ok((
-        MicroCredits(row.try_get("total").context("read a column")?),
-        row.try_get("wrong").context("read a column")?,
-    ))
+    Ok(Audit {
+        sum: MicroCredits(integer(&row, "total")?),
+        wrong_balances: integer(&row, "wrong")?,
+        wrong_holds: integer(&row, "wrong_holds")?,
+    })
 }
 
 /// A page of an account's entries in both of its books, newest first, and their total number: those behind the entry

@@ -479,3 +479,131 @@ async fn a_locked_account_does_not_stop_others() {
     }
     pool.close().await;
 }
+
+#[tokio::test]
+async fn a_coordinator_stays_registered_while_a_takeover_waits_for_a_locked_row() {
+    let mut network = Network::start_process(|_| {}).await;
+    let peer = Peer::start(&network).await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let run = island.take().await;
+    let pool = network.sql().await;
+    let mut lock = pool.begin().await.expect("begun");
+    sqlx::query("SELECT id FROM jobs WHERE id = $1 FOR UPDATE")
+        .bind(id.clone())
+        .execute(&mut *lock)
+        .await
+        .expect("locked");
+    network.kill();
+    let waiting = async {
+        let waiters = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE jobs%'";
+        while sqlx::query_scalar::<_, i64>(waiters).fetch_one(&pool).await.expect("activity") == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("a takeover that waits", waiting).await;
+    let (_, before) = coordinator_and_heartbeats(&network, &id).await;
+    assert_eq!(before.len(), 1, "the other one is removed");
+    let counted = async {
+        // More heartbeats than the timeout of a takeover has.
+        while coordinator_and_heartbeats(&network, &id).await.1[0].1 < before[0].1 + 16 {}
+    };
+    soon("heartbeats", counted).await;
+    lock.rollback().await.expect("unlocked");
+    pool.close().await;
+    assert!(island.renew_until_answered(run.key, "run", 1, run.first_event).await.leases[0].held);
+    assert!(island.end_until_answered(run.key, run.first_event, completed(1, 0)).await.committed);
+    peer.down().await;
+}
+
+#[tokio::test]
+async fn a_coordinator_that_lost_a_job_does_not_write_to_its_stream() {
+    // Nobody is removed in this test.
+    let network = Network::start_with(|config| config.jobs.takeover_ms = 60_000).await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let mut stream = network.stream(&id, 0).await;
+    let run = island.take().await;
+    let (key, first) = (run.key, run.first_event);
+    island.send(key, first, vec![token("a")]).await;
+    let mut seen = Vec::new();
+    read_until(&mut stream, &mut seen, "a").await;
+    let subject = island_protocol::subjects::job_events(id.parse().expect("an id"));
+    let jetstream = network.jetstream().await;
+    let last = async |expected: Option<&str>| {
+        loop {
+            let stored = jetstream.get_stream_no_info(JOB_EVENTS_STREAM).await.expect("the stream");
+            if let Ok(message) = stored.direct_get_last_for_subject(&subject).await {
+                let text = String::from_utf8(message.payload.to_vec()).expect("text");
+                if expected.is_none_or(|expected| text.contains(expected)) {
+                    return text;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("the first token in the stream", last(Some("\"a\""))).await;
+    // Another coordinator took the job over and wrote.
+    let pool = network.sql().await;
+    let other = uuid::Uuid::new_v4().to_string();
+    let registered = sqlx::query("INSERT INTO coordinators (id, beats) VALUES ($1, 0)").bind(other.clone());
+    registered.execute(&pool).await.expect("registered");
+    sqlx::query("UPDATE jobs SET coordinator_id = $1 WHERE id = $2")
+        .bind(other)
+        .bind(id.clone())
+        .execute(&pool)
+        .await
+        .expect("moved");
+    pool.close().await;
+    let foreign =
+        json!({"v": 1, "job_id": id, "events": [{"n": first + 1, "type": "token", "content": "foreign"}]});
+    let sent = jetstream.publish(subject.clone(), foreign.to_string().into()).await.expect("sent");
+    sent.await.expect("stored");
+    island.send(key, first + 1, vec![token("forked")]).await;
+    // While a whole other job is executed and published, it could have been written many times.
+    let next = network.submit().await;
+    let run = island.take().await;
+    let mut watched = network.stream(&next, 0).await;
+    let mut of_next = Vec::new();
+    let mut text = String::new();
+    for n in 0..20 {
+        island.send(run.key, run.first_event + n, vec![token("x")]).await;
+        text.push('x');
+        read_until(&mut watched, &mut of_next, &text).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(island.end(run.key, run.first_event + 20, completed(1, 20)).await.committed);
+    assert!(last(None).await.contains("foreign"));
+}
+
+#[tokio::test]
+async fn a_coordinator_waits_for_the_migrations_of_another_for_as_long_as_they_take() {
+    let network = Network::start().await;
+    let pool = network.sql().await;
+    let mut lock = pool.begin().await.expect("begun");
+    sqlx::query("LOCK TABLE _sqlx_migrations IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut *lock)
+        .await
+        .expect("locked");
+    let config = network.config.clone();
+    let soft = CancellationToken::new();
+    let stop = soft.clone();
+    let starting = tokio::spawn(async move {
+        App::build(&config, Clock::System, stop, CancellationToken::new())
+            .await
+            .map(|app| tokio::spawn(app.run()))
+    });
+    // Longer than any other statement may wait for a lock.
+    let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                   AND clock_timestamp() - query_start > interval '21 seconds'";
+    while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&pool).await.expect("activity") == 0 {
+        assert!(!starting.is_finished(), "it did not wait");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    lock.rollback().await.expect("unlocked");
+    pool.close().await;
+    let running = soon("its start", starting).await.expect("no panic");
+    let running = running.unwrap_or_else(|error| panic!("{}", island_daemon::chain::Chain(&error)));
+    soft.cancel();
+    soon("its end", running).await.expect("no panic").expect("served");
+}

@@ -102,3 +102,28 @@ async fn the_events_of_an_ended_job_leave_the_stream_and_remain_in_sql() {
     assert_eq!(count(&open).await, 1, "those of an open job remain");
     assert_eq!(network.stream(&ended, 0).await.rest().await.last().expect("end").name, "done");
 }
+
+#[tokio::test]
+async fn a_coordinator_starts_and_runs_jobs_while_jetstream_is_away() {
+    let mut network = Network::start().await;
+    network.down().await;
+    network.nats.up_without_jetstream();
+    network.up().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let run = island.take().await;
+    island.send(run.key, run.first_event, vec![token("a")]).await;
+    assert!(island.end(run.key, run.first_event + 1, completed(1, 1)).await.committed);
+    assert_eq!(network.job(&id).await["output"], "a");
+    // It comes back with an empty store.
+    network.nats.down();
+    std::fs::remove_dir_all(network.path("fabric/jetstream")).expect("removed");
+    network.nats.up();
+    let jetstream = network.jetstream().await;
+    let created = async {
+        while jetstream.get_stream(JOB_EVENTS_STREAM).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    soon("the stream", created).await;
+}

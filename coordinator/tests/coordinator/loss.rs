@@ -361,3 +361,56 @@ async fn of_two_agents_with_one_identity_one_gets_the_jobs() {
     copy.end(assignment.key, assignment.first_event + 1, completed(1, 1)).await;
     assert_eq!(network.stream(&id, 0).await.rest().await.last().expect("end").name, "done");
 }
+
+#[tokio::test]
+async fn a_step_of_the_coordinators_clock_loses_no_lease() {
+    let mut network = Network::start_process(|config| {
+        config.jobs.heartbeat_ms = 300;
+        config.jobs.lease_ms = 2_000;
+    })
+    .await;
+    let clock = network.path("clock");
+    let steps = |ms: &str| std::fs::write(&clock, ms).expect("the error of the clock");
+    steps("0");
+    network.kill();
+    assert!(network.start_failing(&format!("wall_clock=return({})", clock.display())).await);
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let run = island.take().await;
+    for (work, ms) in ["3600000", "-3600000", "0"].into_iter().enumerate() {
+        steps(ms);
+        let reply = island.renew_until_answered(run.key, "run", work as u64, run.first_event - 1).await;
+        assert!(reply.leases[0].held, "{ms}");
+    }
+    steps("3600000");
+    assert!(island.register(&[run.key]).await.drop.is_empty());
+    island.send(run.key, run.first_event, vec![token("a")]).await;
+    assert!(island.end(run.key, run.first_event + 1, completed(1, 1)).await.committed);
+    // A new job is assigned with a time that the Island accepts.
+    network.submit().await;
+    let sent_at = island.take().await.sent_at;
+    let age_ms = island_coordinator::clock::Clock::System.now().unix_ms() - sent_at.unix_ms();
+    assert!(age_ms.abs() < island_protocol::fabric::SIGNATURE_WINDOW_MS, "{age_ms}");
+    steps("0");
+    assert_eq!(network.job(&id).await["output"], "a");
+}
+
+#[tokio::test]
+async fn a_result_that_lacks_what_the_cargo_promises_is_not_paid() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let body = json!({"workload": "count", "input": {"text": "a b"}});
+    let sent = network.call(reqwest::Method::POST, "/jobs").json(&body).send().await.expect("answer");
+    let body: serde_json::Value = sent.json().await.expect("json");
+    let id = body["data"]["id"].as_str().expect("id").to_owned();
+    for attempt in 1..=3 {
+        let run = island.take().await;
+        assert_eq!(run.key.attempt, attempt);
+        // It claims to have completed an object and has none.
+        island.end(run.key, run.first_event, completed(1, 1)).await;
+    }
+    let job = network.job(&id).await;
+    assert_eq!((&job["status"], &job["error"]["code"]), (&json!("failed"), &json!("invalid_output")));
+    assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
+    network.audit().await;
+}

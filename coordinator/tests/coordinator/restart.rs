@@ -161,3 +161,24 @@ async fn a_second_coordinator_on_the_same_file_is_refused_and_other_commands_are
     network.down().await;
     network.up().await;
 }
+
+#[tokio::test]
+async fn a_coordinator_stops_in_order_while_a_write_waits_for_the_database() {
+    let mut network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let run = island.take().await;
+    island.send(run.key, run.first_event, vec![token("a")]).await;
+    let pool = network.sql().await;
+    let mut lock = pool.begin().await.expect("begun");
+    sqlx::query("UPDATE jobs SET price = price").execute(&mut *lock).await.expect("locked");
+    // The end cannot be committed.
+    assert!(island.try_end(run.key, run.first_event + 1, completed(1, 1)).await.is_none());
+    network.down().await;
+    lock.rollback().await.expect("unlocked");
+    pool.close().await;
+    network.up().await;
+    assert!(island.end_until_answered(run.key, run.first_event + 1, completed(1, 1)).await.committed);
+    assert_eq!(network.job(&id).await["status"], "completed");
+    network.audit().await;
+}

@@ -18,6 +18,7 @@ use crate::{
     fabric::link::Connectivity,
     fleet::{Conduct, PlacementHistory},
     job::{End, Job, Part},
+    placement::pace::Run,
 };
 
 /// The time of an input.
@@ -48,8 +49,9 @@ pub(in crate::execution) enum Input {
     Lost { key: AttemptKey },
     /// The consumer cancels the job.
     Cancel,
-    /// Time has passed. `has_readers` is whether a consumer follows the job here.
-    Tick { connectivity: Connectivity, has_readers: bool },
+    /// Time has passed. Renewals that arrived before `applied_until` have been applied. `has_readers` is whether a
+    /// consumer follows the job here.
+    Tick { connectivity: Connectivity, applied_until: Instant, has_readers: bool },
     /// The result of [`Effect::Write`].
     Written(Written),
 }
@@ -100,6 +102,8 @@ pub(in crate::execution) enum Effect {
     RecordStart { key: AttemptKey, at: Timestamp },
     /// Adds to the karma that the fleet knows of an Island.
     CreditKarma { host: HostId, ms: i64 },
+    /// Compares how long the job executed, with the tokens that it wrote, with other jobs of its Cargo.
+    Compare { host: HostId, run: Run },
     /// Counts how an Island treated an attempt.
     Observe { host: HostId, conduct: Conduct },
 }

@@ -7,6 +7,8 @@ use island_protocol::{
     job::{Failure, FailureCode, Fault},
 };
 
+use crate::fleet::Conduct;
+
 /// Attempts that may be handed back by owners, in addition to those that may fail.
 const HAND_BACKS: u32 = 8;
 /// Time until an Island that refused for lack of capacity is asked again, doubled with each refusal.
@@ -38,14 +40,25 @@ pub(super) fn may_retry(failure: &Failure, delivered: Delivered, attempt: u32, r
 /// it did not reply.
 pub(super) fn refusal_pause(reason: Option<RefusalReason>, refusals: u32) -> Duration {
     match reason {
-        Some(
-            RefusalReason::NoRuntime
-            | RefusalReason::WeakSandbox
-            | RefusalReason::NotAllowed
-            | RefusalReason::Invalid,
-        ) => LONG_PAUSE,
+        Some(reason) if is_permanent(reason) => LONG_PAUSE,
         _ => FIRST_PAUSE.saturating_mul(1 << refusals.saturating_sub(1).min(8)).min(MAX_PAUSE),
     }
+}
+
+/// What a refusal shows about an Island that placement considered able and free.
+pub(super) fn refusal_conduct(reason: Option<RefusalReason>) -> Conduct {
+    if reason.is_some_and(is_permanent) { Conduct::Refused } else { Conduct::Full }
+}
+
+/// Whether an Island refuses by its rules or its abilities, which change seldom.
+fn is_permanent(reason: RefusalReason) -> bool {
+    matches!(
+        reason,
+        RefusalReason::NoRuntime
+            | RefusalReason::WeakSandbox
+            | RefusalReason::NotAllowed
+            | RefusalReason::Invalid
+    )
 }
 
 #[cfg(test)]

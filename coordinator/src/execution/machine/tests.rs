@@ -1,5 +1,5 @@
 use island_protocol::{
-    event::{AttemptEvent, Numbered},
+    event::{AttemptEvent, Image, Numbered},
     ids::{AccountId, JobId},
     time::Timestamp,
 };
@@ -52,9 +52,12 @@ fn job() -> Job {
 
 impl Driven {
     fn new() -> Self {
+        Self::of(job())
+    }
+
+    fn of(job: Job) -> Self {
         let start = Instant::now();
         let now = Now { instant: start, wall: Timestamp::from_unix_ms(WALL_MS) };
-        let job = job();
         let log = Arc::new(Log::new(job.head.clone()));
         let machine = Machine::new(job, log, simulation::catalogue(), TERMS, now);
         Self { machine, start, ms: 0, skew_ms: 0 }
@@ -93,8 +96,13 @@ impl Driven {
     }
 
     fn tick(&mut self) -> Vec<Effect> {
+        let now = self.start + Duration::from_millis(self.ms);
+        self.tick_with(true, now)
+    }
+
+    fn tick_with(&mut self, has_readers: bool, applied_until: Instant) -> Vec<Effect> {
         let connectivity = Connectivity { connected: true, since: self.start };
-        self.step(Input::Tick { connectivity, has_readers: true })
+        self.step(Input::Tick { connectivity, applied_until, has_readers })
     }
 }
 
@@ -214,8 +222,8 @@ fn an_unread_job_is_cancelled_after_a_restart() {
     driven.ms = 20_000;
     assert!(driven.tick().is_empty(), "somebody reads it");
     driven.ms = 55_000;
-    let connectivity = Connectivity { connected: true, since: driven.start };
-    let effects = driven.step(Input::Tick { connectivity, has_readers: false });
+    let now = driven.start + Duration::from_millis(driven.ms);
+    let effects = driven.tick_with(false, now);
     assert_eq!(end(&effects).status, JobStatus::Cancelled);
 }
 
@@ -281,4 +289,86 @@ fn an_end_is_shown_when_its_island_is_free_and_before_a_reply_that_may_wait() {
     assert!(place(|effect| matches!(effect, Effect::Release { .. })) < shown, "{effects:?}");
     assert!(shown < place(|effect| matches!(effect, Effect::Reply { .. })), "{effects:?}");
     assert_eq!(driven.machine.transcript.log().next(), 3, "not before its effect");
+}
+
+#[test]
+fn a_backlog_of_renewals_expires_no_lease() {
+    let mut driven = Driven::new();
+    driven.step(Input::Begin);
+    driven.run_on(host(1));
+    for ms in (1_000..60_000).step_by(1_000) {
+        driven.ms = ms;
+        // Nothing that arrived since the beginning is applied yet.
+        let begun = driven.start;
+        assert!(driven.tick_with(true, begun).is_empty(), "{ms} ms");
+    }
+    let effects = driven.tick();
+    assert!(matches!(effects[..], [Effect::Observe { .. }, Effect::Write(Write::Attempt(_))]), "{effects:?}");
+}
+
+#[test]
+fn a_cancelled_job_without_output_costs_its_share_of_the_time_limit() {
+    let mut driven = Driven::new();
+    driven.step(Input::Begin);
+    let key = driven.run_on(host(1));
+    driven.ms = 10_000;
+    driven.step(Input::Started { host: host(1), key });
+    driven.ms += TIME_LIMIT_MS as u64 / 10;
+    let effects = driven.step(Input::Cancel);
+    assert_eq!(end(&effects).end.usage.credits_used, Some(MicroCredits(100_000)));
+}
+
+#[test]
+fn a_preview_without_requested_tokens_costs_half() {
+    let mut driven = Driven::of(Job { max_tokens: None, ..job() });
+    driven.step(Input::Begin);
+    let key = driven.run_on(host(1));
+    let events = vec![Numbered {
+        n: 3,
+        event: AttemptEvent::Image(Image { format: "png".into(), ..Image::default() }),
+    }];
+    driven.step(Input::Output {
+        host: host(1),
+        output: Output { v: FABRIC_VERSION, key, events },
+        reply: None,
+    });
+    let effects = driven.step(Input::Cancel);
+    assert_eq!(end(&effects).end.usage.credits_used, Some(MicroCredits(500_000)));
+}
+
+#[test]
+fn a_step_of_the_system_clock_is_not_karma() {
+    let mut driven = Driven::new();
+    driven.step(Input::Begin);
+    let key = driven.run_on(host(1));
+    driven.step(Input::Started { host: host(1), key });
+    (driven.ms, driven.skew_ms) = (2_000, 3_600_000);
+    let outcome = Outcome::Completed { usage: Usage::default(), output: None, finish_reason: None };
+    let events = vec![Numbered { n: 3, event: AttemptEvent::Ended { outcome } }];
+    let output = Output { v: FABRIC_VERSION, key, events };
+    let effects = driven.step(Input::Output { host: host(1), output, reply: None });
+    assert_eq!(end(&effects).karma, Some((host(1), 2_000)));
+}
+
+#[test]
+fn readers_see_what_was_charged_where_the_owner_of_an_island_is_unknown() {
+    let mut driven = Driven::new();
+    driven.step(Input::Begin);
+    let key = driven.run_on(host(1));
+    driven.write_words(host(1), key, 5);
+    let outcome = Outcome::Completed { usage: Usage::default(), output: None, finish_reason: None };
+    let n = driven.machine.transcript.log().next();
+    let events = vec![Numbered { n, event: AttemptEvent::Ended { outcome } }];
+    driven.step(Input::Output {
+        host: host(1),
+        output: Output { v: FABRIC_VERSION, key, events },
+        reply: None,
+    });
+    // Nobody earned anything.
+    let effects = driven.committed();
+    let shown = effects.iter().find_map(|effect| match effect {
+        Effect::ShowEnd(Numbered { event: JobEvent::Done { usage, .. }, .. }) => usage.credits_used,
+        _ => None,
+    });
+    assert_eq!(shown, Some(MicroCredits::ZERO));
 }

@@ -12,7 +12,7 @@ use crate::{
         log::Log,
         machine::{Effect, Input, Machine},
     },
-    fleet::PlacementHistory,
+    fleet::{Fleet, PlacementHistory},
     peers::{self, Peers},
 };
 
@@ -41,11 +41,15 @@ pub(super) struct Coordinator {
     pub no_database_until: u64,
     /// Difference between its system clock and the true time, in milliseconds.
     pub skew_ms: i64,
+    /// The same when it started: that of the clock that does not follow steps.
+    pub steady_skew_ms: i64,
     pub jobs: BTreeMap<JobId, Running>,
     pub peers: Peers,
     /// What is left of a round with the other coordinators, or `None` between two rounds.
     pub round: Option<VecDeque<peers::Effect>>,
-    /// Claimed slots of the Islands.
+    /// The Islands as it knows them.
+    pub fleet: Fleet,
+    /// What it has claimed of them.
     pub claims: BTreeMap<AttemptKey, HostId>,
     /// When the lease of an attempt was last renewed.
     pub renewals: BTreeMap<AttemptKey, u64>,

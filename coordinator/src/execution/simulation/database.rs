@@ -11,7 +11,7 @@ use island_protocol::{
 use crate::{
     execution::machine::{EndWrite, Write},
     job::Job,
-    ledger::{Book, Posting},
+    ledger::{Book, Kind, Posting},
     peers::{PeerHeartbeat, Share},
 };
 
@@ -36,10 +36,14 @@ pub(super) struct Database {
     pub books: BTreeMap<Book, MicroCredits>,
     /// Heartbeat counters of the coordinators.
     pub coordinators: BTreeMap<InstanceId, i64>,
-    /// Accounts of the Islands.
+    /// Accounts of the Islands, as far as coordinators find them.
     pub owners: BTreeMap<HostId, AccountId>,
+    /// Accounts of all Islands that were enrolled.
+    pub accounts: BTreeMap<HostId, AccountId>,
     /// Number of ends written for each job.
     pub ends: BTreeMap<JobId, u32>,
+    /// What each job has cost, by the books.
+    pub settled: BTreeMap<JobId, MicroCredits>,
 }
 
 impl Database {
@@ -51,6 +55,12 @@ impl Database {
 
     pub(super) fn grant(&mut self, account: AccountId, amount: MicroCredits) {
         self.post(&Posting::grant(account, amount));
+    }
+
+    /// Limits an end to Islands whose owners are found, as a coordinator does before it writes it.
+    pub(super) fn find_earners(&self, end: &mut EndWrite) {
+        end.shares.retain(|(host, _)| self.owners.contains_key(host));
+        end.set_charged(end.shares.iter().map(|(_, share)| *share).sum());
     }
 
     /// Stores a new job with its hold.
@@ -81,8 +91,7 @@ impl Database {
     }
 
     fn end(&mut self, end: &EndWrite, coordinator: InstanceId) -> Outcome {
-        let earned: Vec<_> =
-            end.shares.iter().filter(|(host, _)| self.owners.contains_key(host)).copied().collect();
+        let earned = end.shares.clone();
         let Some(row) = self.rows.get_mut(&end.job.id) else { return Outcome::Superseded };
         let is_same_attempt = row.coordinator == coordinator && row.job.key() == end.job.key();
         if row.job.status.is_final() {
@@ -97,9 +106,12 @@ impl Database {
         row.job.end = Some(end.end.clone());
         row.events.clone_from(&end.events);
         *self.ends.entry(end.job.id).or_default() += 1;
-        let earners: Vec<_> = earned.iter().map(|(host, share)| (self.owners[host], *share)).collect();
+        let earners: Vec<_> = earned.iter().map(|(host, share)| (self.accounts[host], *share)).collect();
         for posting in Posting::close_hold(end.job.account, &earners, end.job.price) {
             self.post(&posting);
+            if posting.kind == Kind::Settle {
+                *self.settled.entry(end.job.id).or_default() += posting.amount;
+            }
         }
         Outcome::Committed(earned)
     }

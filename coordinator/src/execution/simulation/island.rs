@@ -4,10 +4,14 @@
 use std::collections::BTreeMap;
 
 use island_protocol::{
+    FABRIC_VERSION,
+    cargo::RuntimeType,
     event::{AttemptEvent, Numbered},
-    fabric::{Assignment, Lease, LeasedJob, OutputReply},
-    ids::{AttemptKey, HostId},
+    fabric::{Assignment, Heartbeat, Lease, LeasedJob, OutputReply},
+    host::{Capabilities, Headroom, RunningJob, RuntimeReport, SystemLoad},
+    ids::{AttemptKey, HostId, InstanceId, JobId},
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
+    time::Timestamp,
 };
 
 /// Time after which an Island stops an attempt whose lease nobody confirmed: 0.8 of the lease.
@@ -28,6 +32,8 @@ pub(super) struct Attempt {
     is_frozen: bool,
     /// When the last renewal that was confirmed had been sent.
     confirmed: u64,
+    /// Whether a renewal was confirmed.
+    is_renewed: bool,
     outcome: Option<Outcome>,
 }
 
@@ -39,6 +45,8 @@ pub(super) struct Island {
     pub frozen_until: u64,
     pub attempts: BTreeMap<AttemptKey, Attempt>,
     pub last_renewal: u64,
+    /// This run of its agent.
+    pub instance: InstanceId,
 }
 
 /// The n-th word of every text, from 0.
@@ -51,9 +59,67 @@ pub(super) fn text(total: u64) -> String {
     (0..total).map(word).collect()
 }
 
+/// What every Island can do.
+pub(super) fn capabilities() -> Capabilities {
+    let report = RuntimeReport {
+        kind: RuntimeType::Llmcpp,
+        available: true,
+        reason: None,
+        version: None,
+        simulated: true,
+        backend: None,
+        devices: None,
+        gpus: None,
+    };
+    Capabilities { ram_mb: 1_000, runtimes: vec![report], ..Capabilities::default() }
+}
+
 impl Island {
-    pub(super) fn new(host: HostId) -> Self {
-        Self { host, life: 0, is_alive: true, frozen_until: 0, attempts: BTreeMap::new(), last_renewal: 0 }
+    pub(super) fn new(host: HostId, instance: InstanceId) -> Self {
+        let attempts = BTreeMap::new();
+        Self { host, life: 0, is_alive: true, frozen_until: 0, attempts, last_renewal: 0, instance }
+    }
+
+    /// What it reports of itself every few seconds.
+    pub(super) fn heartbeat(&self) -> Heartbeat {
+        let running = |key: &AttemptKey| RunningJob {
+            key: *key,
+            slug: "story".parse().expect("slug"),
+            phase: "run".into(),
+            duration_ms: 0,
+            last_event: 0,
+        };
+        let job_slots = SLOTS.saturating_sub(self.attempts.len()) as u32;
+        Heartbeat {
+            v: FABRIC_VERSION,
+            host_id: self.host,
+            instance: self.instance,
+            seq: 1,
+            status: "online".into(),
+            agent_version: "0".into(),
+            system: SystemLoad::default(),
+            gpus: Vec::new(),
+            jobs: self.attempts.keys().map(running).collect(),
+            models: Vec::new(),
+            headroom: Headroom { job_slots, ram_mb: 1_000, vram_mb: 0, gpus: None },
+            timestamp: Timestamp::from_unix_ms(0),
+        }
+    }
+
+    /// Whether it executes an attempt of a job before `number`, and may publish its output. An offer that was withdrawn may
+    /// arrive late; the first renewal ends it.
+    pub(super) fn executes_before(&self, job: JobId, number: u32, now: u64) -> bool {
+        self.is_alive
+            && self.frozen_until <= now
+            && self.attempts.iter().any(|(key, attempt)| {
+                let is_earlier = key.job_id == job && key.attempt < number;
+                let is_fenced = now.saturating_sub(attempt.confirmed) >= FENCE_MS;
+                is_earlier
+                    && attempt.is_renewed
+                    && !is_fenced
+                    && !attempt.is_frozen
+                    && attempt.outcome.is_none()
+            })
     }
 
     /// Whether it accepts an attempt. Of one job it has the newest attempt only.
@@ -79,6 +145,7 @@ impl Island {
             sent: assignment.first_event - 1,
             is_frozen: false,
             confirmed: now,
+            is_renewed: false,
             outcome: None,
         };
         self.attempts.insert(key, attempt);
@@ -150,7 +217,7 @@ impl Island {
         if !lease.held {
             self.attempts.remove(&lease.key);
         } else if let Some(attempt) = self.attempts.get_mut(&lease.key) {
-            attempt.confirmed = attempt.confirmed.max(sent);
+            (attempt.confirmed, attempt.is_renewed) = (attempt.confirmed.max(sent), true);
             if let Some(from) = lease.replay_from {
                 attempt.sent = attempt.sent.min(from.saturating_sub(1));
             }

@@ -13,7 +13,7 @@ use island_protocol::{
     FABRIC_VERSION,
     credits::MicroCredits,
     event::{AttemptEvent, JobEvent, Numbered},
-    fabric::{Assignment, Lease, LeasedJob, Output, OutputReply, RefusalReason},
+    fabric::{Assignment, Heartbeat, Lease, LeasedJob, Output, OutputReply, RefusalReason},
     ids::{AccountId, AttemptKey, HostId, InstanceId, JobId},
     job::JobStatus,
     time::Timestamp,
@@ -37,13 +37,14 @@ use crate::{
         machine::{Effect, Hosts, Input, Machine, Now, OfferAnswer, Write, Written},
         recover::joined,
     },
-    fabric::link::Connectivity,
+    fabric::{link::Connectivity, signature},
+    fleet::{Enrolled, Fleet, PlacementHistory},
     job::{
         Job,
         state::{self, Trigger},
     },
     ledger::Book,
-    peers::{self, Peers},
+    peers::{self, PeerHeartbeat, Peers, Share},
 };
 
 const COORDINATORS: usize = 2;
@@ -54,6 +55,8 @@ const FAULTS_END_MS: u64 = 90_000;
 /// Every job has ended by then: its deadline has passed, whatever happened.
 const END_MS: u64 = 700_000;
 const MAX_WAIT_MS: i64 = 200_000;
+/// Three heartbeats.
+const OFFLINE_AFTER: Duration = Duration::from_secs(15);
 const TAKEOVER: Duration = Duration::from_secs(8);
 /// A lost connection is noticed after this time.
 const PING_MS: u64 = 15_000;
@@ -72,11 +75,14 @@ pub(super) enum Defect {
     EarlyCancel,
     /// The stall of a run is judged from the time since the last message.
     StallBySilence,
+    /// The age of a signed message is judged by the system clock alone.
+    SteppedWindow,
 }
 
 impl Defect {
     /// Those that some hundred seeds find.
-    pub(super) const COMMON: [Self; 3] = [Self::NoReconciliation, Self::ContinuedLog, Self::StallBySilence];
+    pub(super) const COMMON: [Self; 4] =
+        [Self::NoReconciliation, Self::ContinuedLog, Self::StallBySilence, Self::SteppedWindow];
     /// Those that take a rare coincidence.
     pub(super) const RARE: [Self; 2] = [Self::NoFence, Self::EarlyCancel];
 }
@@ -170,6 +176,7 @@ enum Message {
         jobs: Vec<LeasedJob>,
         sent: u64,
     },
+    Heartbeat(Box<Heartbeat>),
     LeaseReply {
         leases: Vec<Lease>,
         sent: u64,
@@ -223,6 +230,13 @@ enum Event {
     Heartbeat(usize, u32),
     /// The next step of a round with the other coordinators.
     Round(usize, u32),
+    /// A takeover reaches the database.
+    TakeOver {
+        coordinator: usize,
+        life: u32,
+        silent: Vec<PeerHeartbeat>,
+        share: Share,
+    },
     Publish(usize, u32),
     Work(usize, u32),
     Restart(Node),
@@ -296,13 +310,15 @@ impl World {
         let mut uuid = || Uuid::from_u128(rng.random());
         let mut database = Database::default();
         let consumer = AccountId(uuid());
-        let islands: Vec<_> = (0..ISLANDS).map(|_| Island::new(HostId(uuid()))).collect();
+        let islands: Vec<_> = (0..ISLANDS).map(|_| Island::new(HostId(uuid()), InstanceId(uuid()))).collect();
         for island in &islands {
             database.owners.insert(island.host, AccountId(uuid()));
         }
+        database.accounts = database.owners.clone();
         let start = Instant::now();
-        let coordinators =
-            (0..COORDINATORS).map(|_| Coordinator::new(InstanceId(uuid()), 0, start, 0)).collect();
+        let coordinators = (0..COORDINATORS)
+            .map(|_| Coordinator::new(InstanceId(uuid()), 0, start, 0, &database.owners))
+            .collect();
         database.grant(consumer, MicroCredits(1_000_000_000));
         let mut world = Self {
             now: 0,
@@ -412,6 +428,7 @@ impl World {
             Event::Message { to, .. } => Some(*to),
             Event::Written { coordinator, .. }
             | Event::OfferTimeout { coordinator, .. }
+            | Event::TakeOver { coordinator, .. }
             | Event::Tick(coordinator, _)
             | Event::Heartbeat(coordinator, _)
             | Event::Round(coordinator, _)
@@ -480,6 +497,11 @@ impl World {
                     self.round(index);
                 }
             }
+            Event::TakeOver { coordinator, life, silent, share } => {
+                if self.has_life(coordinator, life) {
+                    self.take_over(coordinator, silent, &share);
+                }
+            }
             Event::Publish(index, life) => {
                 if self.has_life(index, life) {
                     self.after(250, Event::Publish(index, life));
@@ -519,6 +541,8 @@ impl World {
 
     fn fault(&mut self) {
         if self.now >= FAULTS_END_MS {
+            // Clocks are set right sooner or later.
+            self.coordinators.iter_mut().for_each(|coordinator| coordinator.skew_ms = 0);
             return;
         }
         let pause = self.rng.random_range(500..8_000);
@@ -654,7 +678,8 @@ impl World {
                 }
                 let (life, skew) = (self.coordinators[index].life, self.coordinators[index].skew_ms);
                 let id = InstanceId(Uuid::from_u128(self.rng.random()));
-                self.coordinators[index] = Coordinator::new(id, life, self.instant(), skew);
+                let now = self.instant();
+                self.coordinators[index] = Coordinator::new(id, life, now, skew, &self.database.accounts);
                 self.coordinators[index].connected_since = self.now;
                 self.database.coordinators.insert(id, 0);
                 // A restart of the only machine with a clean stop removes its row; a kill leaves it to the others.
@@ -663,8 +688,9 @@ impl World {
                 self.reconcile(index, true);
             }
             Node::Island(index) => {
+                let instance = InstanceId(Uuid::from_u128(self.rng.random()));
                 let island = &mut self.islands[index];
-                island.is_alive = true;
+                (island.is_alive, island.instance) = (true, instance);
                 let (host, holding) = (island.host, island.attempts.keys().copied().collect::<Vec<_>>());
                 for coordinator in 0..COORDINATORS {
                     let message = Message::Register { host, holding: holding.clone() };
@@ -734,6 +760,11 @@ impl World {
                     self.send_to_host(index, host, Message::OutputReply { key, reply });
                 }
             }
+            Message::Heartbeat(heartbeat) => {
+                let now = self.now_at(index);
+                self.coordinators[index].fleet.heartbeat(*heartbeat, now.instant, now.wall);
+            }
+            Message::Renewal { sent, .. } if !self.is_timely(index, sent) => {}
             Message::Renewal { host, jobs, sent } => {
                 let connected_since =
                     self.start + Duration::from_millis(self.coordinators[index].connected_since);
@@ -761,6 +792,17 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// Whether a coordinator accepts a message that an Island signed then. Islands sign with a clock that does not follow
+    /// steps, and was right when they started.
+    fn is_timely(&self, index: usize, sent: u64) -> bool {
+        let at = |ms: u64, skew: i64| Timestamp::from_unix_ms(WALL_MS + ms as i64 + skew);
+        let coordinator = &self.coordinators[index];
+        let wall = at(self.now, coordinator.skew_ms);
+        let steady = at(self.now, coordinator.steady_skew_ms);
+        let clocks = if self.defect == Some(Defect::SteppedWindow) { [wall, wall] } else { [wall, steady] };
+        signature::is_timely(at(sent, 0), &clocks)
     }
 
     /// Whether the database knows that an attempt is over.
@@ -803,7 +845,10 @@ impl World {
         if now.saturating_sub(self.islands[index].last_renewal) >= 5_000 {
             self.islands[index].last_renewal = now;
             let jobs = self.islands[index].renewals();
+            let heartbeat = Box::new(self.islands[index].heartbeat());
             for coordinator in 0..COORDINATORS {
+                let message = Message::Heartbeat(heartbeat.clone());
+                self.send(Node::Island(index), Node::Coordinator(coordinator), message);
                 let message = Message::Renewal { host, jobs: jobs.clone(), sent: now };
                 self.send(Node::Island(index), Node::Coordinator(coordinator), message);
             }
@@ -823,7 +868,8 @@ impl World {
         }
         let now = self.now_at(index);
         let id = JobId(Uuid::from_u128(self.rng.random()));
-        let words = self.rng.random_range(3..60);
+        // The longest takes longer than a lease.
+        let words = self.rng.random_range(3..100);
         let slug = if self.chance(70) { "story" } else { "riddle" };
         let mut job = Job {
             id,
@@ -848,7 +894,8 @@ impl World {
             cancel_unread: self.profile == Profile::Storm && self.chance(20),
             end: None,
         };
-        if let Some(host) = self.free_island(index, &[]) {
+        let key = AttemptKey { job_id: id, attempt: 1, epoch: 1 };
+        if let Some(host) = self.claim_best(index, slug, key, &PlacementHistory::default()) {
             let status = state::next(job.status, Trigger::Assign).expect("a new job can be assigned");
             job.head.push(Numbered { n: 2, event: JobEvent::status(status.as_str()) });
             (job.attempt, job.epoch, job.host, job.status, job.first_event) = (1, 1, Some(host), status, 3);
@@ -869,10 +916,8 @@ impl World {
             // The reply to the commit is lost: the job is stored and nothing runs it yet.
             self.totals.lost_replies += 1;
             self.log(format!("{id} has no runner"));
+            self.release(index, key);
             return;
-        }
-        if let Some(host) = job.host {
-            self.coordinators[index].claims.insert(job.key(), host);
         }
         let log = Arc::new(Log::new(job.head.clone()));
         let machine = Machine::new(job, log.clone(), self.catalogue.clone(), TERMS, now);
@@ -919,7 +964,7 @@ impl World {
         let is_fenced = self.is_fenced(index);
         let Some(running) = self.coordinators[index].jobs.get_mut(&job) else {
             if let Input::Placed { key, .. } = input {
-                self.coordinators[index].claims.remove(&key);
+                self.release(index, key);
             }
             return;
         };
@@ -943,7 +988,13 @@ impl World {
                 break;
             }
             if let Some(effect) = running.effects.pop_front() {
+                let is_step = !running.effects.is_empty();
                 self.perform(index, job, effect);
+                if is_step && self.is_stormy() && self.rng.random_range(0..200) == 0 {
+                    // Between two effects of one step.
+                    self.totals.kills += 1;
+                    return self.stop_coordinator(index);
+                }
             } else if let Some(input) = running.inputs.pop_front() {
                 let effects = running.machine.step(input, now);
                 running.effects.extend(effects);
@@ -978,10 +1029,15 @@ impl World {
                 let is_slow = self.is_stormy() && self.chance(5);
                 let delay =
                     if is_slow { self.rng.random_range(100..12_000) } else { self.rng.random_range(1..20) };
-                self.after(delay, Event::Apply { coordinator: index, life, job, write: Box::new(write) });
+                let mut write = Box::new(write);
+                if let Write::End(end) = &mut *write {
+                    self.database.find_earners(end);
+                }
+                self.after(delay, Event::Apply { coordinator: index, life, job, write });
             }
             Effect::Offer { host, assignment } => {
                 let key = assignment.key;
+                self.check_overlap(index, host, key);
                 self.send_to_host(index, host, Message::Offer { assignment, from: index });
                 self.after(2_000, Event::OfferTimeout { coordinator: index, life, key });
             }
@@ -1002,8 +1058,10 @@ impl World {
                 }
                 self.place(index, job);
             }
-            Effect::Release { key, .. } => {
-                self.coordinators[index].claims.remove(&key);
+            Effect::Release { key, .. } => self.release(index, key),
+            Effect::Observe { host, conduct } => {
+                let slug = &self.database.rows[&job].job.workload;
+                self.coordinators[index].fleet.observe(host, slug, conduct, self.instant());
             }
             Effect::ShowEnd(end) => {
                 if let Some(running) = self.coordinators[index].jobs.get(&job) {
@@ -1013,34 +1071,60 @@ impl World {
             Effect::Accepted
             | Effect::RecordStart { .. }
             | Effect::CreditKarma { .. }
-            | Effect::Observe { .. } => {}
+            | Effect::Compare { .. } => {}
         }
     }
 
-    fn free_island(&mut self, index: usize, refused: &[HostId]) -> Option<HostId> {
-        let claims = &self.coordinators[index].claims;
-        let free: Vec<_> = self
-            .islands
-            .iter()
-            .filter(|island| island.is_alive && !refused.contains(&island.host))
-            .filter(|island| claims.values().filter(|host| **host == island.host).count() < 2)
-            .map(|island| island.host)
-            .collect();
-        if free.is_empty() { None } else { Some(free[self.rng.random_range(0..free.len())]) }
+    /// Claims the best Island for an attempt.
+    fn claim_best(
+        &mut self,
+        index: usize,
+        slug: &str,
+        key: AttemptKey,
+        history: &PlacementHistory,
+    ) -> Option<HostId> {
+        let cargo = self.catalogue.get(slug).expect("a Cargo").spec.clone();
+        let now = self.instant();
+        let coordinator = &mut self.coordinators[index];
+        let host = coordinator.fleet.place(&cargo, key, history, now).ok()?;
+        coordinator.claims.insert(key, host);
+        Some(host)
+    }
+
+    fn release(&mut self, index: usize, key: AttemptKey) {
+        if let Some(host) = self.coordinators[index].claims.remove(&key) {
+            self.coordinators[index].fleet.release(host, key);
+        }
+    }
+
+    /// Verifies that no other Island executes an earlier attempt of a job that is offered, and may publish its output. A
+    /// coordinator that does not know yet that it lost the job may confirm the earlier one: two faults at once.
+    fn check_overlap(&mut self, index: usize, host: HostId, key: AttemptKey) {
+        let is_confirmed = |(other, one): (usize, &Coordinator)| {
+            other != index && one.is_alive && one.jobs.contains_key(&key.job_id)
+        };
+        if self.coordinators.iter().enumerate().any(is_confirmed) {
+            return;
+        }
+        let executes = |island: &&Island| {
+            island.host != host && island.executes_before(key.job_id, key.attempt, self.now)
+        };
+        if let Some(island) = self.islands.iter().find(executes) {
+            self.broken.get_or_insert(format!("{} executes an earlier attempt than {key}", island.host));
+        }
     }
 
     fn place(&mut self, index: usize, job: JobId) {
         let now = self.instant();
         let Some(running) = self.coordinators[index].jobs.get(&job) else { return };
-        let Some((key, history)) = running.wanted.clone() else { return };
-        let refused: Vec<_> =
-            history.refused.iter().filter(|(_, until)| **until > now).map(|(host, _)| *host).collect();
-        let host = self.free_island(index, &refused);
+        let Some((key, mut history)) = running.wanted.clone() else { return };
+        history.refused.retain(|_, until| *until > now);
+        let slug = running.machine.job().workload.clone();
+        let host = self.claim_best(index, slug.as_str(), key, &history);
         let Some(running) = self.coordinators[index].jobs.get_mut(&job) else { return };
         let input = match host {
             Some(host) => {
                 running.wanted = None;
-                self.coordinators[index].claims.insert(key, host);
                 Input::Placed { hosts: Hosts::one(host), key }
             }
             None => Input::NoIsland { reasons: BTreeMap::from([("no_slot".to_owned(), 1)]) },
@@ -1112,7 +1196,8 @@ impl World {
             };
             let has_readers = self.clients.get(&job).is_some_and(reads);
             self.place(index, job);
-            self.input(index, job, Input::Tick { connectivity, has_readers });
+            let applied_until = self.instant();
+            self.input(index, job, Input::Tick { connectivity, applied_until, has_readers });
         }
     }
 
@@ -1149,7 +1234,9 @@ impl World {
         let is_lost = is_away || (self.is_stormy() && self.chance(3));
         let (now, id) = (self.instant(), self.coordinators[index].id);
         let effect = self.coordinators[index].round.as_mut().and_then(VecDeque::pop_front);
-        let Some(effect) = effect.filter(|_| !is_lost) else {
+        // A takeover is handed to another task without a statement.
+        let is_handed_over = matches!(effect, Some(peers::Effect::TakeOver { .. }));
+        let Some(effect) = effect.filter(|_| !is_lost || is_handed_over) else {
             self.coordinators[index].round = None;
             return;
         };
@@ -1164,19 +1251,13 @@ impl World {
                 Some(peers::Input::Beaten { is_registered })
             }
             peers::Effect::List => Some(peers::Input::Listed { rows: self.database.heartbeats() }),
-            peers::Effect::Remove(silent) => {
-                self.log(format!("coordinator {index} removes {}", silent.id));
-                self.database.remove(silent);
+            peers::Effect::TakeOver { silent, share } => {
+                let is_slow = self.is_stormy() && self.chance(5);
+                let delay =
+                    if is_slow { self.rng.random_range(100..12_000) } else { self.rng.random_range(1..20) };
+                let life = self.coordinators[index].life;
+                self.after(delay, Event::TakeOver { coordinator: index, life, silent, share });
                 None
-            }
-            peers::Effect::Adopt(share) => {
-                let (taken, has_others) = self.database.adopt(id, &share);
-                if taken > 0 {
-                    self.log(format!("coordinator {index} takes {taken} jobs over"));
-                    self.totals.adoptions += taken;
-                    self.reconcile(index, true);
-                }
-                Some(peers::Input::Adopted { has_others })
             }
             peers::Effect::Stop => {
                 self.log(format!("coordinator {index} was removed"));
@@ -1193,6 +1274,27 @@ impl World {
                 self.continue_round(index);
             }
         }
+    }
+
+    /// A takeover reaches the database.
+    fn take_over(&mut self, index: usize, silent: Vec<PeerHeartbeat>, share: &Share) {
+        let is_away = self.coordinators[index].no_database_until > self.now;
+        let is_lost = is_away || (self.is_stormy() && self.chance(3));
+        let has_others = (!is_lost).then(|| {
+            for silent in silent {
+                self.log(format!("coordinator {index} removes {}", silent.id));
+                self.database.remove(silent);
+            }
+            let (taken, has_others) = self.database.adopt(self.coordinators[index].id, share);
+            if taken > 0 {
+                self.log(format!("coordinator {index} takes {taken} jobs over"));
+                self.totals.adoptions += taken;
+                self.reconcile(index, true);
+            }
+            has_others
+        });
+        let now = self.instant();
+        self.coordinators[index].peers.step(peers::Input::TakenOver { has_others }, now);
     }
 
     /// Resumes the open jobs of a coordinator that have no runner.
@@ -1217,6 +1319,8 @@ impl World {
         let published = (last.min(events.len() as u64), stream.sequence);
         let log = Arc::new(Log::new(events));
         if let Some(host) = job.host {
+            let cargo = self.catalogue.get(job.workload.as_str()).expect("a Cargo").spec.clone();
+            self.coordinators[index].fleet.claim(host, job.key(), &cargo);
             self.coordinators[index].claims.insert(job.key(), host);
         }
         self.log(format!("coordinator {index} resumes {id} with {} events", log.next() - 1));
@@ -1323,11 +1427,16 @@ impl World {
             JobStatus::Timeout => self.totals.timeout += 1,
             status => return Err(format!("it is still {status}")),
         }
+        let used = row.job.end.as_ref().and_then(|end| end.usage.credits_used);
+        let settled = self.database.settled.get(&id).copied().unwrap_or(MicroCredits::ZERO);
+        if used != Some(settled) {
+            return Err(format!("credits_used is {used:?}, and the books have {settled}"));
+        }
         let is_smooth = self.profile != Profile::Storm;
         if is_smooth && !matches!(row.job.status, JobStatus::Completed | JobStatus::Cancelled) {
             return Err(format!("it ended as {} without a cause", row.job.status));
         }
-        if is_smooth && row.job.attempt != 1 {
+        if is_smooth && row.job.attempt > 1 {
             return Err(format!("it has {} attempts without a cause", row.job.attempt));
         }
         let (end, others) = row.events.split_last().ok_or("no events")?;
@@ -1358,7 +1467,19 @@ impl World {
 }
 
 impl Coordinator {
-    fn new(id: InstanceId, life: u32, now: Instant, skew_ms: i64) -> Self {
+    fn new(
+        id: InstanceId,
+        life: u32,
+        now: Instant,
+        skew_ms: i64,
+        owners: &BTreeMap<HostId, AccountId>,
+    ) -> Self {
+        let fleet = Fleet::new(OFFLINE_AFTER);
+        for (host, account) in owners {
+            let enrolled = Enrolled::new(*host, *account, String::new(), host.to_string());
+            let capabilities = Some(Arc::new(island::capabilities()));
+            fleet.enroll(Enrolled { capabilities, ..enrolled });
+        }
         Self {
             id,
             life,
@@ -1366,6 +1487,8 @@ impl Coordinator {
             frozen_until: 0,
             no_database_until: 0,
             skew_ms,
+            steady_skew_ms: skew_ms,
+            fleet,
             jobs: BTreeMap::new(),
             peers: Peers::new(id, TAKEOVER, true, now),
             round: None,

@@ -1,6 +1,6 @@
 //! The coordinator of a job: reads it, and takes over the jobs of coordinators that are gone.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use island_protocol::{
     ids::{InstanceId, JobId},
@@ -12,7 +12,7 @@ use super::read;
 use crate::{
     job::Job,
     peers::Share,
-    storage::{Pool, QueryContext as _, Store, StoreError, commit, integer, parsed},
+    storage::{Pool, QueryContext as _, Row, Store, StoreError, commit, integer, parsed},
 };
 
 /// Status of a job and the coordinator that executes it.
@@ -39,32 +39,34 @@ pub(crate) async fn assigned_coordinator(
     Ok(Some(AssignedCoordinator { status: read::status(&row)?, coordinator }))
 }
 
-/// Maximum number of jobs that [`open_among`] reads.
+/// Maximum number of jobs that [`open_among`] and [`status_and_epoch`] read.
 pub(crate) const MAX_STATUS_IDS: usize = 64;
 
 /// Returns those of at most [`MAX_STATUS_IDS`] jobs that have not ended.
 pub(crate) async fn open_among(pool: &Pool, ids: &[JobId]) -> Result<HashSet<JobId>, StoreError> {
-    // One statement for any number of jobs, so that it is prepared once: the last one fills the list.
-    let places: Vec<String> = (1..=MAX_STATUS_IDS).map(|n| format!("${n}")).collect();
-    let statement = format!(
-        "SELECT id FROM jobs WHERE id IN ({}) AND status IN ('submitted', 'pending', 'queued', 'running')",
-        places.join(", ")
-    );
-    let filled = ids.iter().chain(ids.last().into_iter().cycle()).take(MAX_STATUS_IDS);
-    let query = sqlx::query(AssertSqlSafe(statement));
-    let query = filled.fold(query, |query, id| query.bind(id.to_string()));
-    let rows = query.fetch_all(pool).await.context("read which jobs are open")?;
+    let open = "AND status IN ('submitted', 'pending', 'queued', 'running')";
+    let rows = among(pool, "id", ids, open).await.context("read which jobs are open")?;
     rows.iter().map(|row| parsed(row, "id")).collect()
 }
 
-/// Reads the status and the epoch of a job.
-pub(crate) async fn status_and_epoch(pool: &Pool, id: JobId) -> Result<Option<(JobStatus, u64)>, StoreError> {
-    let row = sqlx::query("SELECT status, epoch FROM jobs WHERE id = $1")
-        .bind(id.to_string())
-        .fetch_optional(pool)
-        .await
-        .context("read the status of a job")?;
-    row.map(|row| Ok((read::status(&row)?, integer(&row, "epoch")? as u64))).transpose()
+/// Reads the status and the epoch of at most [`MAX_STATUS_IDS`] jobs, as far as they exist.
+pub(crate) async fn status_and_epoch(
+    pool: &Pool,
+    ids: &[JobId],
+) -> Result<HashMap<JobId, (JobStatus, u64)>, StoreError> {
+    let rows = among(pool, "id, status, epoch", ids, "").await.context("read the status of jobs")?;
+    let read = |row| Ok((parsed(row, "id")?, (read::status(row)?, integer(row, "epoch")? as u64)));
+    rows.iter().map(read).collect()
+}
+
+/// Selects columns of at most [`MAX_STATUS_IDS`] jobs.
+async fn among(pool: &Pool, columns: &str, ids: &[JobId], condition: &str) -> sqlx::Result<Vec<Row>> {
+    // One statement for any number of jobs, so that it is prepared once: the last one fills the list.
+    let places: Vec<String> = (1..=MAX_STATUS_IDS).map(|n| format!("${n}")).collect();
+    let statement = format!("SELECT {columns} FROM jobs WHERE id IN ({}) {condition}", places.join(", "));
+    let filled = ids.iter().chain(ids.last().into_iter().cycle()).take(MAX_STATUS_IDS);
+    let query = sqlx::query(AssertSqlSafe(statement));
+    filled.fold(query, |query, id| query.bind(id.to_string())).fetch_all(pool).await
 }
 
 /// Ids of the open jobs of a coordinator, in any order.

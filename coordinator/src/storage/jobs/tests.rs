@@ -13,7 +13,7 @@ use crate::{
     config::Database,
     fleet::Enrolled,
     job::{End, tests::open as open_job},
-    storage::host,
+    storage::{host, ledger::Audit},
 };
 
 /// A stored job that `coordinator` executes, in its own database.
@@ -136,7 +136,7 @@ async fn earnings_and_karma_are_counted_later_and_can_be_spent_at_once() {
     let audited = async || ledger::audit(reader).await.expect("audited");
     assert_eq!(ledger::uncounted(reader).await.expect("read"), [owner]);
     assert_eq!(ledger::balance(reader, owner).await.expect("read"), price);
-    assert_eq!(audited().await, (MicroCredits::ZERO, 0));
+    assert_eq!(audited().await, Audit::SOUND);
     assert_eq!(ledger::page(reader, owner, None, 10, 0).await.expect("read").1, 1);
     assert!(
         host::changed(reader, now, now).await.expect("read").is_empty(),
@@ -148,10 +148,18 @@ async fn earnings_and_karma_are_counted_later_and_can_be_spent_at_once() {
     accepted(owner).await.expect("the owner spends what it earned");
     assert!(matches!(accepted(owner).await, Err(AcceptError::InsufficientCredits { .. })));
     assert_eq!(ledger::uncounted(reader).await.expect("read"), []);
-    assert_eq!(audited().await, (MicroCredits::ZERO, 0));
+    assert_eq!(audited().await, Audit::SOUND);
     crate::maintenance::count(&store).await.expect("counted");
     assert_eq!(karma().await, [(island, 5_000)]);
     assert_eq!(ledger::page(reader, owner, None, 10, 0).await.expect("read").1, 3);
+    // A hold without its job, as a defect would leave it.
+    let mut tx = store.begin().await.expect("begun");
+    sqlx::query("UPDATE jobs SET price = price + 1 WHERE status = 'submitted'")
+        .execute(&mut *tx)
+        .await
+        .expect("changed");
+    commit(tx).await.expect("committed");
+    assert_eq!(audited().await, Audit { wrong_holds: 1, ..Audit::SOUND });
     store.close().await;
 }
 

@@ -236,7 +236,11 @@ impl Island {
     }
 
     pub(crate) async fn refuse(&self, offer: &Offer) {
-        let refusal = Refusal { reason: RefusalReason::NoSlot, message: "scripted".into() };
+        self.refuse_for(offer, RefusalReason::NoSlot).await;
+    }
+
+    pub(crate) async fn refuse_for(&self, offer: &Offer, reason: RefusalReason) {
+        let refusal = Refusal { reason, message: "scripted".into() };
         self.reply(offer, &AssignmentReply { v: FABRIC_VERSION, accepted: false, refusal: Some(refusal) })
             .await;
     }
@@ -348,15 +352,39 @@ impl Island {
         self.request(subjects::LEASE, &self.renewal(key, phase, work, last_event)).await
     }
 
+    /// Renews these leases and returns the replies as they arrive.
+    pub(crate) async fn renew_all(&self, jobs: Vec<LeasedJob>) -> LeaseReplies {
+        let inbox = self.client.new_inbox();
+        let replies = self.client.subscribe(inbox.clone()).await.expect("subscribe");
+        let payload = serde_json::to_vec(&self.renewal_of(jobs)).expect("json");
+        let headers = self.signed(subjects::LEASE, &payload);
+        let sent = self.client.publish_with_reply_and_headers(subjects::LEASE, inbox, headers, payload.into());
+        sent.await.expect("publish");
+        LeaseReplies(replies)
+    }
+
     fn renewal(&self, key: AttemptKey, phase: &str, work: u64, last_event: u64) -> LeaseRenewal {
-        let job = LeasedJob { key, phase: phase.into(), work, last_event };
+        self.renewal_of(vec![LeasedJob { key, phase: phase.into(), work, last_event }])
+    }
+
+    fn renewal_of(&self, jobs: Vec<LeasedJob>) -> LeaseRenewal {
         LeaseRenewal {
             v: FABRIC_VERSION,
             host_id: self.id,
             instance: self.instance,
-            jobs: vec![job],
+            jobs,
             sent_at: Clock::System.now(),
         }
+    }
+}
+
+/// Replies of coordinators to one renewal.
+pub(crate) struct LeaseReplies(Subscriber);
+
+impl LeaseReplies {
+    pub(crate) async fn next(&mut self) -> LeaseReply {
+        let message = self.0.next().await.expect("subscription");
+        serde_json::from_slice(&message.payload).expect("json")
     }
 }
 

@@ -68,6 +68,17 @@ impl Nats {
         self.up();
     }
 
+    /// Starts the server again without JetStream.
+    pub(crate) fn up_without_jetstream(&mut self) {
+        self.down();
+        let whole = fs::read_to_string(&self.conf).expect("settings");
+        let (before, after) = whole.split_once("jetstream {").expect("settings of JetStream");
+        let (_, after) = after.split_once("}\n").expect("their end");
+        fs::write(&self.conf, format!("{before}{after}")).expect("settings");
+        self.up();
+        fs::write(&self.conf, whole).expect("settings");
+    }
+
     /// Starts the server, also after [`Self::down`].
     pub(crate) fn up(&mut self) {
         self.child = Some(self.spawn());

@@ -274,7 +274,16 @@ impl Network {
         .fetch_one(&pool)
         .await
         .expect("balances");
-        assert_eq!((sum, wrong), (0, 0));
+        let held: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM accounts a WHERE \
+             (SELECT COALESCE(SUM(amount), 0) FROM balances WHERE ledger = 'holds:' || a.id) <> \
+             (SELECT COALESCE(SUM(price), 0) FROM jobs WHERE account_id = a.id \
+              AND status IN ('submitted', 'pending', 'queued', 'running'))",
+        )
+        .fetch_one(&pool)
+        .await
+        .expect("holds");
+        assert_eq!((sum, wrong, held), (0, 0, 0), "sum, wrong balances, wrong holds");
         pool.close().await;
     }
 }
