@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Clippy of both workspaces, the wording of documents, dependency rules and unused dependencies.
+# Clippy of both workspaces, the wording of documents, dependency rules, unused dependencies, and the exposure of the units.
 # A tool that is missing is an error in strict mode, which `make check` sets, and a note otherwise.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,3 +20,10 @@ CARGO_TARGET_DIR="$CARGO_TARGET_DIR/cargos" cargo clippy --locked --quiet --mani
 has cargo-deny && cargo deny --locked check bans licenses sources
 has cargo-deny && cargo deny --locked --manifest-path cargos/programs/Cargo.toml check bans licenses sources
 has cargo-machete && cargo machete
+if has systemd-analyze; then
+    for unit in island-agent island-coordinator; do
+        # The threshold is ten times the exposure: below 2.0, with GPUs allowed.
+        report=$(systemd-analyze security --offline=true --threshold=20 "systemd/$unit.service") ||
+            { echo "$report"; echo "lint: $unit.service is exposed too much" >&2; exit 1; }
+    done
+fi

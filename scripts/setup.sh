@@ -23,6 +23,8 @@ services=()
 # Unpacks Debian packages for the images of container Cargos.
 if is cargos test check; then packages+=(mmdebstrap); fi
 if is test check; then
+    # `lint` measures the units' exposure.
+    if is check && ! command -v systemd-analyze >/dev/null; then packages+=(systemd); fi
     # The tests run the guide's commands, clients written for Node, images made around one static program, and network namespaces.
     packages+=(curl jq busybox-static iproute2)
     # A Node from elsewhere is kept.

@@ -1,6 +1,7 @@
 //! Building the agent, starting its tasks, and the order in which they stop.
 
 use std::{
+    collections::BTreeMap,
     convert::Infallible,
     fs, io,
     os::unix::fs::PermissionsExt,
@@ -10,8 +11,8 @@ use std::{
     time::Duration,
 };
 
-use island_cache::{Cache, CacheConfig, OpenError};
-use island_coordinator_client::{Client, ClientError};
+use island_cache::{Beside, Cache, CacheConfig, OpenError};
+use island_coordinator_client::ClientError;
 use island_daemon::{
     latest::Latest,
     lifecycle::Lifecycle,
@@ -20,10 +21,12 @@ use island_daemon::{
 };
 use island_protocol::{
     asking::Asking,
+    cargo::RuntimeType,
     egress::Egress,
     host::{Capabilities, ContainerOffer},
     ids::{HostId, InstanceId},
 };
+use island_runtimes_egress::Internet;
 use island_runtimes_worker::launch::ContainerRules;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -104,6 +107,8 @@ pub struct Agent {
     identity: Arc<Identity>,
     enrollment: Enrollment,
     nats_url: Option<String>,
+    allow_plaintext: bool,
+    internet: Arc<Internet>,
     about: About,
     drain: Duration,
     meter: Arc<Meter>,
@@ -126,7 +131,8 @@ impl Agent {
     pub async fn build(mut config: Config) -> Result<Self, StartError> {
         config.api_url = coordinator_url(&config);
         let state = config.state_dir.clone();
-        let folders = ["journal", "spool", "w", "derived", "job-logs", "egress"].map(|name| state.join(name));
+        let folders = ["journal", "spool", "w", "derived", "adopted", "job-logs", "egress"]
+            .map(|name| state.join(name));
         for folder in folders.iter().chain([&config.cache_dir()]) {
             fs::create_dir_all(folder)
                 .map_err(|source| StartError::Folder { path: folder.clone(), source })?;
@@ -136,7 +142,7 @@ impl Agent {
             let private = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
             private.map_err(|source| StartError::Folder { path: folder.clone(), source })?;
         }
-        let [journal_dir, spool_dir, workers_dir, derived_dir, log_dir, egress_dir] = folders;
+        let [journal_dir, spool_dir, workers_dir, derived_dir, adopted_dir, log_dir, egress_dir] = folders;
         let lock = StateLock::acquire(&state)?;
         let identity = Arc::new(Identity::load_or_create(&state, || HostId(uuid::Uuid::new_v4()))?);
         let instance = InstanceId(uuid::Uuid::new_v4());
@@ -145,8 +151,14 @@ impl Agent {
         let (containers, forwarder) = with_forwarder(config.containers.clone(), &config.bin_dir());
         let containers = without_gpus(containers, config.policy.yield_gpu);
         let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &containers).await;
-        let exits =
-            EgressMounts::new(egress_dir.clone(), log_dir.clone(), containers.egress.clone(), forwarder);
+        let internet = Arc::new(Internet::default());
+        let exits = EgressMounts::new(
+            egress_dir.clone(),
+            log_dir.clone(),
+            containers.egress.clone(),
+            forwarder,
+            Arc::clone(&internet),
+        );
         let meter = Arc::new(Meter::new(
             Gpus::here(&state, &runtimes.devices()).with_own(runtimes.own_processes()),
             config.cache_dir(),
@@ -159,7 +171,7 @@ impl Agent {
             threads: config.threads(inventory::cores()),
             slots: config.workers.slots_per_model,
             shared_slots: config.workers.max_jobs,
-            folders: vec![derived_dir.clone(), config.cache_dir()],
+            folders: shared_folders(&derived_dir, &adopted_dir, &config.cache_dir()),
             log_dir: log_dir.clone(),
             containers,
             egress_dir,
@@ -168,7 +180,8 @@ impl Agent {
             gpu_rules: config.policy.gpu.clone(),
             allow_weak_sandbox: config.allow_weak_sandbox,
         };
-        let destinations = PublicHosts::trusting([config.hub_endpoint().as_str(), config.api_url.as_str()]);
+        let chosen = [config.hub_endpoint(), config.api_url.clone()];
+        let destinations = PublicHosts::trusting(Arc::clone(&internet), chosen.iter().map(String::as_str));
         let cache = Cache::open_for(cache_config(&config), Arc::new(destinations))?;
         let cache_dir = config.cache_dir();
         let earnings = Arc::new(Earnings::load(&state));
@@ -176,9 +189,8 @@ impl Agent {
         let supervisor = Supervisor::new(Parts {
             capabilities,
             cache: cache.clone(),
-            cache_dir: cache_dir.clone(),
             api_url: config.api_url.as_str().into(),
-            derived: Arc::new(Derived::new(derived_dir, config.allow_weak_sandbox)),
+            derived: Arc::new(Derived::new(derived_dir, adopted_dir, config.allow_weak_sandbox)),
             egress_mounts: Arc::new(exits),
             pool: Pool::new(pool_config, runtimes, meter.latest(), governor.stance()),
             fabric: Arc::clone(&fabric),
@@ -193,7 +205,7 @@ impl Agent {
         });
         let preloader = Preloader::new(
             identity.host_id(),
-            Client::new(&config.api_url, None)?,
+            config.client_of(&config.api_url)?,
             cache.clone(),
             Arc::clone(&supervisor),
             config.preload.clone(),
@@ -210,7 +222,7 @@ impl Agent {
             preloader: Arc::clone(&preloader),
             governor,
             earnings,
-            checker: Checker::new(Arc::clone(&identity), Client::new(&config.api_url, None)?),
+            checker: Checker::new(Arc::clone(&identity), config.client_of(&config.api_url)?),
             history: History::default(),
             started: Instant::now(),
         };
@@ -219,11 +231,14 @@ impl Agent {
             state_dir: state,
             api_url: config.api_url,
             name: config.name.clone(),
+            allow_plaintext: config.allow_plaintext,
         };
         Ok(Self {
             identity,
             enrollment,
             nats_url: config.nats_url,
+            allow_plaintext: config.allow_plaintext,
+            internet,
             about: About { name: config.name, region: config.region },
             drain: Duration::from_secs(config.drain_s),
             meter,
@@ -308,6 +323,8 @@ impl Agent {
             fabric: Arc::clone(&self.fabric),
             supervisor: Arc::clone(&self.supervisor),
             nats_url: self.nats_url.clone(),
+            allow_plaintext: self.allow_plaintext,
+            internet: Arc::clone(&self.internet),
             about: self.about.clone(),
             progress: dispatching,
         };
@@ -431,16 +448,52 @@ pub fn coordinator_url(config: &Config) -> String {
     if is_set { config.api_url.clone() } else { enrolled().unwrap_or_else(|| config.api_url.clone()) }
 }
 
+/// The folders that workers of all Cargos of an engine read: compiled modules, and images. Neither what the cache notes about its files nor
+/// files that are not verified yet.
+fn shared_folders(derived: &Path, adopted: &Path, cache: &Path) -> BTreeMap<RuntimeType, Vec<PathBuf>> {
+    BTreeMap::from([
+        (RuntimeType::Wasm, vec![derived.to_owned()]),
+        (RuntimeType::Container, vec![adopted.to_owned(), island_cache::verified_files(cache)]),
+    ])
+}
+
+/// The folders of the agent that may grow, and count within the limits of the cache.
+fn beside(state: &Path) -> Vec<Beside> {
+    let folder = |name: &str, is_evictable| Beside { dir: state.join(name), is_evictable };
+    let derived = ["derived", "adopted"].map(|name| folder(name, true));
+    let others = ["journal", "spool", "w", "job-logs"].map(|name| folder(name, false));
+    derived.into_iter().chain(others).collect()
+}
+
 /// Returns the settings of the cache.
 pub fn cache_config(config: &Config) -> CacheConfig {
     CacheConfig {
         dir: config.cache_dir(),
         max_bytes: config::gigabytes(config.cache.max_gb),
         min_free_bytes: config::gigabytes(config.cache.keep_free_gb),
+        beside: beside(&config.state_dir),
         hub_token: config.read_hub_token(),
         hub_endpoint: config.hub_endpoint(),
         hf_home: config.hf_home(),
         offline: config.cache.offline,
         max_bytes_per_second: config.cache.max_mbit_s.map(|mbit| mbit.saturating_mul(125_000)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_workers_read_no_files_of_the_cache_but_verified_ones() {
+        let cache = Path::new("/state/cache");
+        let folders = shared_folders(Path::new("/state/derived"), Path::new("/state/adopted"), cache);
+        assert!(folders[&RuntimeType::Wasm].iter().all(|folder| !folder.starts_with(cache)));
+        let verified = island_cache::verified_files(cache);
+        for folder in folders.values().flatten() {
+            assert!(*folder == verified || !folder.starts_with(cache), "{}", folder.display());
+            assert!(!cache.starts_with(folder), "{}", folder.display());
+        }
+        assert_eq!(folders.keys().collect::<Vec<_>>(), [&RuntimeType::Container, &RuntimeType::Wasm]);
     }
 }

@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use async_nats::ConnectOptions;
+use island_coordinator_client::{Client, ClientError, transport};
 use island_daemon::{config::ConfigError, telemetry::LogFormat};
 use island_protocol::{cargo::RuntimeType, credits::MicroCredits};
 use island_runtimes_worker::launch::ContainerRules;
@@ -64,6 +66,8 @@ pub struct Config {
     /// Fabric address that overrides the one that the coordinator sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nats_url: Option<String>,
+    /// Use addresses of other machines without encryption: keys, prompts and replies can be read on the way.
+    pub allow_plaintext: bool,
     /// Name that others see.
     pub name: String,
     /// Region of this Island, as its owner describes it.
@@ -219,6 +223,7 @@ impl Default for Config {
             api_key: None,
             api_key_file: None,
             nats_url: None,
+            allow_plaintext: false,
             name: "island".into(),
             region: None,
             allow_weak_sandbox: false,
@@ -312,6 +317,7 @@ impl Config {
             problems
                 .push(format!("nats_url must be an address such as nats://example.org:4222, not `{url}`"));
         }
+        problems.extend(self.plaintext_problems());
         for runtime in &self.policy.runtimes {
             if !RuntimeType::ALL.contains(runtime) {
                 let known = RuntimeType::ALL.map(|known| known.to_string()).join(", ");
@@ -328,6 +334,21 @@ impl Config {
             problems.push(format!("[[policy.gpu]] for {} sets neither `never` nor a limit", rule.gpu));
         }
         problems
+    }
+
+    /// Addresses that would be used without encryption although the owner does not allow it.
+    fn plaintext_problems(&self) -> Vec<String> {
+        if self.allow_plaintext {
+            return Vec::new();
+        }
+        let hub = self.hub_endpoint();
+        let http = [("api_url", self.api_url.as_str()), ("cache.hub_endpoint", hub.as_str())];
+        let http = http.into_iter().filter_map(|(key, url)| Some((key, transport::check_http(url).err()?)));
+        let nats = self.nats_url.as_ref();
+        let nats = nats.and_then(|url| transport::fabric(ConnectOptions::new(), url, false).err());
+        http.chain(nats.map(|error| ("nats_url", error)))
+            .map(|(key, error)| format!("{key}: {error}; allow_plaintext = true permits it"))
+            .collect()
     }
 
     /// The API key, from its file or from the settings. An error names the file.
@@ -350,6 +371,11 @@ impl Config {
     pub fn without_secrets(mut self) -> Self {
         self.api_key = self.api_key.map(|_| "(hidden)".to_owned());
         self
+    }
+
+    /// A client of the coordinator at `url` that sends no key.
+    pub fn client_of(&self, url: &str) -> Result<Client, ClientError> {
+        Client::builder(url).allow_plaintext(self.allow_plaintext).build()
     }
 
     /// The folder of the model cache.
@@ -488,6 +514,34 @@ mod tests {
     fn secrets_are_not_shown() {
         let config = Config { api_key: Some("ak_secret".into()), ..Config::default() };
         assert!(!island_daemon::config::show(&config.without_secrets()).contains("ak_secret"));
+    }
+
+    #[test]
+    fn addresses_of_other_machines_need_encryption() {
+        let config = |allow: bool, key: &str, url: &str| {
+            let text = format!("allow_plaintext = {allow}\n{key} = '{url}'");
+            toml::from_str::<Config>(&text).expect("settings").problems()
+        };
+        for (key, url) in [
+            ("api_url", "http://island.example.org"),
+            ("api_url", "http://192.168.1.2:8080"),
+            ("cache.hub_endpoint", "http://mirror.example.org"),
+            ("nats_url", "ws://nats.example.org"),
+        ] {
+            let problems = config(false, key, url);
+            assert!(problems.len() == 1 && problems[0].starts_with(key), "{url}: {problems:?}");
+            assert!(problems[0].contains("allow_plaintext"), "{problems:?}");
+            assert_eq!(config(true, key, url), Vec::<String>::new(), "{url}");
+        }
+        for (key, url) in [
+            ("api_url", "http://127.0.0.1:8080"),
+            ("api_url", "https://island.example.org"),
+            ("cache.hub_endpoint", "http://localhost:8080"),
+            // TLS is required of this server when it is connected to.
+            ("nats_url", "nats://nats.example.org"),
+        ] {
+            assert_eq!(config(false, key, url), Vec::<String>::new(), "{url}");
+        }
     }
 
     #[test]

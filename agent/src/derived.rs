@@ -35,6 +35,8 @@ const UNFINISHED: [&str; 2] = ["making-", "adopting-"];
 #[derive(Debug)]
 pub struct Derived {
     dir: PathBuf,
+    /// Copies of files outside of the cache.
+    adopted: PathBuf,
     allow_weak_sandbox: bool,
     /// Held while a file is derived.
     busy: Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>,
@@ -49,16 +51,22 @@ pub struct Engine {
     pub version: String,
 }
 
+/// Bytes on the disk that deriving a file of `length` bytes may need: machine code is a few times as long as a module.
+pub fn bytes_needed(length: u64) -> u64 {
+    length.saturating_mul(8).saturating_add(1 << 20)
+}
+
 /// Whether jobs of this Cargo read a derived file instead of the original.
 pub fn wanted(cargo: &CargoSpec) -> bool {
     cargo.runtime_type == RuntimeType::Wasm && !cargo.is_simulated()
 }
 
 impl Derived {
-    /// Opens the store in `dir`, which must exist. What an agent that was killed left half made is removed.
-    pub fn new(dir: PathBuf, allow_weak_sandbox: bool) -> Self {
+    /// Opens the store in `dir` and `adopted`, which must exist. What an agent that was killed left half made is removed.
+    pub fn new(dir: PathBuf, adopted: PathBuf, allow_weak_sandbox: bool) -> Self {
         sweep(&dir);
-        Self { dir, allow_weak_sandbox, busy: Mutex::default() }
+        sweep(&adopted);
+        Self { dir, adopted, allow_weak_sandbox, busy: Mutex::default() }
     }
 
     /// Returns the path that jobs of `cargo` read instead of `source`; derives the file if it does not exist.
@@ -83,7 +91,7 @@ impl Derived {
 
     /// Returns a path of `source` that shared workers may read: their sandbox is applied before it is known whose files they will run.
     pub async fn adopt(&self, source: &Path, digest: Digest) -> Result<PathBuf, Failure> {
-        let (dir, source) = (self.dir.clone(), source.to_owned());
+        let (dir, source) = (self.adopted.clone(), source.to_owned());
         // Copied if it is on another file system, which takes long for a large file.
         let adopted = tokio::task::spawn_blocking(move || adopt(&dir, &source, digest)).await;
         adopted.unwrap_or_else(|_| {
@@ -222,7 +230,7 @@ mod tests {
         fs::write(dir.path().join("making-1/scratch/derived"), "half").expect("write");
         fs::write(dir.path().join("adopting-2"), "half").expect("write");
         fs::write(dir.path().join("abc-def"), "whole").expect("write");
-        Derived::new(dir.path().to_owned(), false);
+        Derived::new(dir.path().to_owned(), dir.path().to_owned(), false);
         let left: Vec<_> =
             fs::read_dir(dir.path()).expect("list").flatten().map(|entry| entry.file_name()).collect();
         assert_eq!(left, ["abc-def"]);

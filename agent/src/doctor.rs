@@ -5,7 +5,6 @@ mod test_job;
 
 use std::{fmt, time::Instant};
 
-use island_coordinator_client::Client;
 use island_daemon::chain::Chain;
 use island_protocol::{
     egress::Egress,
@@ -117,6 +116,7 @@ pub async fn examine(config: &Config) -> Vec<Finding> {
     findings.push(container_egress(config));
     findings.extend(container_gpus(config, &runtimes));
     findings.push(disk(config));
+    findings.push(encryption(config));
     findings.push(coordinator(config).await);
     findings.extend(agent(config).await);
     findings
@@ -298,9 +298,18 @@ fn disk(config: &Config) -> Finding {
     }
 }
 
+fn encryption(config: &Config) -> Finding {
+    let detail = if config.allow_plaintext {
+        "not required (allow_plaintext): keys, prompts and replies can be read between this machine and the coordinator"
+    } else {
+        "required for every connection to another machine"
+    };
+    finding("encryption", (!config.allow_plaintext).then_some(true), detail.to_owned())
+}
+
 async fn coordinator(config: &Config) -> Finding {
     let url = coordinator_url(config);
-    let health = match Client::new(&url, None) {
+    let health = match config.client_of(&url) {
         Ok(client) => client.health().await,
         Err(error) => Err(error),
     };

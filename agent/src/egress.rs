@@ -45,8 +45,14 @@ pub struct EgressMounts {
 
 impl EgressMounts {
     /// Creates mounts in `dir` for what the owner allows.
-    pub fn new(dir: PathBuf, log_dir: PathBuf, allowed: Egress, forwarder: PathBuf) -> Self {
-        Self { dir, log_dir, allowed, forwarder, outside: Arc::new(Internet::default()) }
+    pub fn new(
+        dir: PathBuf,
+        log_dir: PathBuf,
+        allowed: Egress,
+        forwarder: PathBuf,
+        internet: Arc<Internet>,
+    ) -> Self {
+        Self { dir, log_dir, allowed, forwarder, outside: internet }
     }
 
     /// Creates the mount of an attempt whose Cargo declares addresses. Admission has checked that the owner allows all of them.
@@ -143,7 +149,7 @@ mod tests {
             fs::create_dir_all(&folder).expect("a folder");
             folder
         };
-        EgressMounts::new(folder("egress"), folder("logs"), allowed, forwarder)
+        EgressMounts::new(folder("egress"), folder("logs"), allowed, forwarder, Arc::default())
     }
 
     fn cargo(engine: serde_json::Value) -> CargoSpec {

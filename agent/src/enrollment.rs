@@ -127,6 +127,7 @@ fn enrollment(config: &Config) -> Result<Enrollment, EnrollError> {
         api_key: config.read_api_key()?,
         api_url: coordinator_url(config),
         name: config.name.clone(),
+        allow_plaintext: config.allow_plaintext,
         state_dir: config.state_dir.clone(),
     })
 }

@@ -9,6 +9,7 @@ use island_cache::Cache;
 use island_daemon::chain::Chain;
 use island_protocol::{
     FABRIC_VERSION,
+    cargo::CargoSpec,
     event::{AttemptEvent, Numbered},
     fabric::Status,
     ids::AttemptKey,
@@ -74,6 +75,14 @@ enum Broken {
     Failed(Failure),
     /// The worker failed, for a reason that is not the attempt's.
     Worker { failure: Failure, retry: bool },
+}
+
+/// Bytes of its worker's folder that a job may be expected to fill, and of its debug log.
+const SCRATCH_BYTES: u64 = 32 << 20;
+
+/// Bytes on the disk that a job of this Cargo may need beside its files: its events, its debug log and its worker's folder.
+pub fn job_space(cargo: &CargoSpec) -> u64 {
+    cargo.limits.max_output_bytes.saturating_add(SCRATCH_BYTES)
 }
 
 /// Runs an attempt until its end is committed or the coordinator drops it.
@@ -155,7 +164,11 @@ impl JobContext {
     async fn try_once(&self) -> Result<(), Broken> {
         self.attempt.step(AttemptStep::Prepare);
         self.publish_status("preparing", None).await;
-        let (files, visit) = self.until_stopped(self.prepare()).await.map_err(Broken::Failed)??;
+        let prepare = async {
+            let space = self.reserve(job_space(&self.attempt.assignment().cargo)).await?;
+            Ok::<_, Broken>((space, self.prepare().await?))
+        };
+        let (_space, (files, visit)) = self.until_stopped(prepare).await.map_err(Broken::Failed)??;
         self.run_in(&files, visit).await
     }
 

@@ -96,8 +96,8 @@ pub struct PoolConfig {
     pub slots: u32,
     /// Jobs at once in a worker that runs all Cargos of an engine.
     pub shared_slots: u32,
-    /// Folders that contain the files of their Cargos.
-    pub folders: Vec<PathBuf>,
+    /// Folders that contain the files of their Cargos, by engine.
+    pub folders: BTreeMap<RuntimeType, Vec<PathBuf>>,
     /// Folder of the jobs' debug logs.
     pub log_dir: PathBuf,
     /// The owner's rules for containers.
@@ -239,9 +239,10 @@ impl Pool {
         if let Some(claim) = self.claim(key) {
             return Ok(claim);
         }
-        let one_onto_gpus = match self.gpus_for(cargo).is_empty() {
-            true => None,
-            false => Some(Arc::clone(&self.loading_onto_gpu).lock_owned().await),
+        let one_onto_gpus = if self.gpus_for(cargo).is_empty() {
+            None
+        } else {
+            Some(Arc::clone(&self.loading_onto_gpu).lock_owned().await)
         };
         let _one_at_a_time = self.starting.lock().await;
         if let Some(claim) = self.claim(key) {
@@ -289,15 +290,14 @@ impl Pool {
                 }
                 continue;
             }
-            match self.adopt(&dir).await {
-                Some(worker) => found.push(worker),
-                None => {
-                    let launch = read_launch(&dir);
-                    had_containers |=
-                        launch.is_some_and(|launch| launch.cargo.runtime_type == RuntimeType::Container);
-                    remove_worker(&dir);
-                }
+            if let Some(worker) = self.adopt(&dir).await {
+                found.push(worker);
+                continue;
             }
+            let launch = read_launch(&dir);
+            had_containers |=
+                launch.is_some_and(|launch| launch.cargo.runtime_type == RuntimeType::Container);
+            remove_worker(&dir);
         }
         let pool = Arc::clone(self);
         self.tasks.spawn(async move { pool.reap_left(had_containers).await });
@@ -421,7 +421,7 @@ impl Pool {
             ..Launch::new(instance, cargo.clone())
         };
         if cargo.is_shared() {
-            let folders = self.config.folders.clone();
+            let folders = self.config.folders.get(&cargo.runtime_type).cloned().unwrap_or_default();
             // Each job has its own limit; this one is for a worker that leaks memory.
             return Launch {
                 folders,

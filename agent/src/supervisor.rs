@@ -58,8 +58,6 @@ pub struct Parts {
     pub capabilities: Capabilities,
     /// The model cache.
     pub cache: Cache,
-    /// Its folder, for the free space on its disk.
-    pub cache_dir: PathBuf,
     /// Address of the coordinator, for files that it serves.
     pub api_url: Arc<str>,
     /// The store of derived files.

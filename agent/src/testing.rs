@@ -28,6 +28,21 @@ use crate::{
     supervisor::{Parts, Supervisor},
 };
 
+/// Settings of a cache in a folder, without a hub.
+pub(crate) fn cache(folder: &Path) -> CacheConfig {
+    CacheConfig {
+        dir: folder.join("cache"),
+        max_bytes: 1 << 30,
+        min_free_bytes: 0,
+        beside: Vec::new(),
+        hub_endpoint: "http://127.0.0.1:9".into(),
+        hub_token: None,
+        hf_home: None,
+        offline: true,
+        max_bytes_per_second: None,
+    }
+}
+
 /// Creates a supervisor over a folder, without engines and without a connection.
 pub(crate) async fn supervisor(
     folder: &Path,
@@ -35,22 +50,12 @@ pub(crate) async fn supervisor(
 ) -> (Arc<Fabric>, Arc<Supervisor>) {
     let identity = Identity::load_or_create(folder, || HostId(uuid::Uuid::new_v4())).expect("an identity");
     let fabric = Fabric::new(Arc::new(identity), InstanceId(uuid::Uuid::new_v4()));
-    let cache = CacheConfig {
-        dir: folder.join("cache"),
-        max_bytes: 1 << 30,
-        min_free_bytes: 0,
-        hub_endpoint: "http://127.0.0.1:9".into(),
-        hub_token: None,
-        hf_home: None,
-        offline: true,
-        max_bytes_per_second: None,
-    };
     let pool = PoolConfig {
         dir: folder.join("w"),
         threads: 1,
         slots: 1,
         shared_slots: 1,
-        folders: Vec::new(),
+        folders: std::collections::BTreeMap::new(),
         log_dir: folder.join("job-logs"),
         containers: ContainerRules::default(),
         egress_dir: folder.join("egress"),
@@ -63,15 +68,15 @@ pub(crate) async fn supervisor(
     let runtimes = Runtimes::probe(folder, false, &ContainerRules::default()).await;
     let parts = Parts {
         capabilities: Capabilities::default(),
-        cache: Cache::open(cache).expect("a cache"),
-        cache_dir: folder.join("cache"),
+        cache: Cache::open(cache(folder)).expect("a cache"),
         api_url: "http://127.0.0.1:9".into(),
-        derived: Arc::new(Derived::new(folder.join("derived"), true)),
+        derived: Arc::new(Derived::new(folder.join("derived"), folder.join("adopted"), true)),
         egress_mounts: Arc::new(EgressMounts::new(
             folder.join("egress"),
             folder.join("job-logs"),
             Egress::None,
             "none".into(),
+            Arc::default(),
         )),
         pool: Pool::new(pool, runtimes, load, stance.clone()),
         fabric: Arc::clone(&fabric),

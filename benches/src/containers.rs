@@ -196,6 +196,7 @@ impl Bench {
         let grant = grant.map_err(|failure| anyhow::anyhow!(failure.message))?;
         let maker = maker();
         let spec = Spec {
+            cleared: Vec::new(),
             image: image.to_owned(),
             command: table.command,
             limits: grant,

@@ -16,6 +16,8 @@ pub(crate) enum Removable {
     Blob(Digest),
     /// A partial file that is not being downloaded, without its extension.
     Partial(PathBuf),
+    /// A file of a folder beside the cache. Processes that have opened it keep it.
+    Beside(PathBuf),
 }
 
 /// Something that may be removed.
@@ -29,7 +31,8 @@ pub(crate) struct Candidate {
 /// What is used, and the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stock {
-    /// Bytes of verified files and of partial files: those that are being downloaded with their final length.
+    /// Bytes of verified files, of partial files, of the folders beside the cache and of reservations: files that are being downloaded count
+    /// with their final length.
     pub(crate) held: u64,
     /// Bytes of `held` that are not on the disk yet.
     pub(crate) unwritten: u64,
@@ -53,9 +56,15 @@ impl Stock {
 
     /// Bytes that fit without removing anything.
     pub(crate) fn spare(&self) -> u64 {
-        let under_the_cap = self.max_bytes.saturating_sub(self.held);
+        self.spare_without(0)
+    }
+
+    /// Bytes that fit if `removable` bytes are removed.
+    pub(crate) fn spare_without(&self, removable: u64) -> u64 {
+        let under_the_cap = self.max_bytes.saturating_sub(self.held.saturating_sub(removable));
         let kept = self.unwritten.saturating_add(self.min_free_bytes);
-        under_the_cap.min(self.free.map_or(u64::MAX, |free| free.saturating_sub(kept)))
+        let free = self.free.map_or(u64::MAX, |free| free.saturating_add(removable).saturating_sub(kept));
+        under_the_cap.min(free)
     }
 }
 
@@ -122,6 +131,17 @@ mod tests {
         #[test]
         fn a_file_fits_if_it_is_at_most_the_spare_bytes(stock in stock(), size in 1_u64..6000) {
             prop_assert_eq!(stock.shortfall(size, 0) == 0, size <= stock.spare());
+        }
+
+        /// What fits after removals is what has no shortfall after them.
+        #[test]
+        fn a_file_fits_after_removals_if_it_is_at_most_the_spare_bytes(
+            stock in stock(), removable in 0_u64..3000, size in 1_u64..6000
+        ) {
+            let removable = removable.min(stock.held - stock.unwritten);
+            let free = stock.free.map(|free| free + removable);
+            let after = Stock { held: stock.held - removable, free, ..stock };
+            prop_assert_eq!(after.shortfall(size, 0) == 0, size <= stock.spare_without(removable));
         }
 
         /// All files that are accepted one after the other fit together.

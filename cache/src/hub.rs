@@ -75,7 +75,9 @@ impl Hub {
         if url.cannot_be_a_base() {
             return Err(bad());
         }
-        let client = Client::builder().timeout(TIMEOUT).build().map_err(OpenError::Web)?;
+        // A redirect must not lead from encryption to plain text: what the hub states decides which file is right.
+        let client = Client::builder().timeout(TIMEOUT).https_only(url.scheme() == "https");
+        let client = client.build().map_err(OpenError::Web)?;
         Ok(Self { client, endpoint: url, token })
     }
 

@@ -38,5 +38,6 @@ mod web;
 pub use error::{GetError, OpenError};
 pub use hash::bytes as digest_of;
 pub use pin::Pinned;
-pub use store::{Cache, CacheConfig, Entry, OwnFile, Progress};
-pub use web::{Destinations, WebError};
+pub use space::Reservation;
+pub use store::{Beside, Cache, CacheConfig, Entry, OwnFile, Progress, verified_files};
+pub use web::{Destinations, Learning, WebError};

@@ -1,21 +1,27 @@
-//! Disk space for partial files.
+//! The ledger of disk space: of the cache's files, of the folders beside it, and of what is reserved for them.
 //!
 //! The folder itself records the claims, so that all processes that share it see the same: a file that is being downloaded has its final
 //! length from the start, which reserves the missing part, and its lock shows that it is being downloaded. A partial file that is not being
-//! downloaded counts with its bytes on the disk, and may be removed like any other file that is not in use.
+//! downloaded counts with its bytes on the disk, and may be removed like any other file that is not in use. Reservations for the folders
+//! beside the cache are of one process.
 
 use std::{
     collections::BTreeSet,
+    ffi::OsStr,
     fs::{self, File},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CacheConfig, GetError,
+    Beside, CacheConfig, GetError,
     download::Part,
     evict::{self, Candidate, Removable, Stock},
     index,
@@ -27,13 +33,38 @@ use crate::{
 const STALE: Duration = Duration::from_hours(14 * 24);
 /// Bytes of a block, the unit in which the system reports the size of a file on the disk.
 const BLOCK: u64 = 512;
+/// Digits of a digest in the name of a file.
+const DIGEST_DIGITS: usize = 64;
+
+/// Time for which the counted bytes are used again for reservations. Counting reads hundreds of files, and jobs are many and short.
+const COUNT_KEPT: Duration = Duration::from_secs(2);
 
 /// Claims disk space.
 #[derive(Debug)]
 pub(crate) struct Space {
     layout: Layout,
+    beside: Vec<Beside>,
     max_bytes: u64,
     min_free_bytes: u64,
+    reserved: Arc<AtomicU64>,
+    /// The last count, without reservations.
+    counted: Mutex<Option<(Instant, Stock)>>,
+    /// The bytes that were available at the last count, without reservations.
+    found_available: Mutex<Option<(Instant, u64)>>,
+}
+
+/// Disk space that is kept free until this is dropped.
+#[derive(Debug)]
+#[must_use = "dropped, the space is free for others"]
+pub struct Reservation {
+    bytes: u64,
+    all: Arc<AtomicU64>,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Permission to set the length of a partial file. At most one exists at a time, over all processes.
@@ -55,7 +86,15 @@ struct Partial {
 
 impl Space {
     pub(crate) fn new(layout: Layout, config: &CacheConfig) -> Self {
-        Self { layout, max_bytes: config.max_bytes, min_free_bytes: config.min_free_bytes }
+        Self {
+            layout,
+            beside: config.beside.clone(),
+            max_bytes: config.max_bytes,
+            min_free_bytes: config.min_free_bytes,
+            reserved: Arc::default(),
+            counted: Mutex::default(),
+            found_available: Mutex::default(),
+        }
     }
 
     /// Makes sure that the partial file at `part` may be `size` bytes long: within the limit and on the disk, in addition to all others.
@@ -75,11 +114,44 @@ impl Space {
         let (own, others): (Vec<_>, Vec<_>) =
             partials(&self.layout).into_iter().partition(|partial| partial.stem == stem);
         let written = own.iter().map(|partial| partial.on_disk).sum();
+        let has_room = self.make_room(size, written, others);
+        // It does not include what is claimed now.
+        *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if has_room { Ok(claim) } else { Err(full()) }
+    }
+
+    /// Keeps `bytes` free, within the limit and on the disk, for files beside the cache. Removes other files if needed.
+    pub(crate) async fn reserve(
+        &self,
+        bytes: u64,
+        cancel: &CancellationToken,
+    ) -> Result<Reservation, GetError> {
+        let full = || GetError::DiskFull { needed_bytes: bytes };
+        if bytes > self.max_bytes {
+            return Err(full());
+        }
+        // Counted from now on, so that two at once do not get the same bytes.
+        self.reserved.fetch_add(bytes, Ordering::Relaxed);
+        let reservation = Reservation { bytes, all: Arc::clone(&self.reserved) };
+        let counted = *self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = |(at, stock): (Instant, Stock)| {
+            at.elapsed() < COUNT_KEPT && self.with_reserved(stock).shortfall(0, 0) == 0
+        };
+        if counted.is_some_and(is_known) {
+            return Ok(reservation);
+        }
+        let _claim = self.lock_exclusively(cancel).await?;
+        if self.make_room(0, 0, partials(&self.layout)) { Ok(reservation) } else { Err(full()) }
+    }
+
+    /// Removes files until `size` bytes fit beside the other partial files, of which `written` are on the disk already. Removes nothing if that
+    /// would not suffice.
+    fn make_room(&self, size: u64, written: u64, others: Vec<Partial>) -> bool {
         let blobs = index::candidates(&self.layout);
         let mut stock = self.stock(&blobs, &others);
         let idle = others.into_iter().filter(|partial| !partial.is_fetched_now).map(Partial::candidate);
-        let candidates = blobs.into_iter().chain(idle).collect();
-        let order = evict::plan(candidates, stock.shortfall(size, written)).ok_or_else(full)?;
+        let candidates = blobs.into_iter().chain(idle).chain(self.evictable()).collect();
+        let Some(order) = evict::plan(candidates, stock.shortfall(size, written)) else { return false };
         for candidate in order {
             if stock.shortfall(size, written) == 0 {
                 break;
@@ -91,7 +163,7 @@ impl Space {
                 stock.free = free_bytes(self.layout.root());
             }
         }
-        if stock.shortfall(size, written) == 0 { Ok(claim) } else { Err(full()) }
+        stock.shortfall(size, written) == 0
     }
 
     /// Waits until no other task or process claims space or moves files.
@@ -102,6 +174,23 @@ impl Space {
     /// Bytes that fit without removing anything.
     pub(crate) fn spare(&self) -> u64 {
         self.stock(&index::candidates(&self.layout), &partials(&self.layout)).spare()
+    }
+
+    /// Bytes that fit if everything is removed that may be; may be a few seconds old.
+    pub(crate) fn available(&self) -> u64 {
+        let mut found = self.found_available.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = found.filter(|(at, _)| at.elapsed() < COUNT_KEPT);
+        let (_, bytes) = *found.insert(known.unwrap_or_else(|| (Instant::now(), self.count_available())));
+        bytes.saturating_sub(self.reserved.load(Ordering::Relaxed))
+    }
+
+    fn count_available(&self) -> u64 {
+        let (blobs, partials) = (index::candidates(&self.layout), partials(&self.layout));
+        let stock = self.stock(&blobs, &partials);
+        let idle = partials.into_iter().filter(|partial| !partial.is_fetched_now).map(Partial::candidate);
+        let removable = blobs.into_iter().chain(idle).chain(self.evictable()).map(|candidate| candidate.size);
+        let removable = removable.fold(0, u64::saturating_add);
+        stock.spare_without(removable).saturating_add(self.reserved.load(Ordering::Relaxed))
     }
 
     /// Removes partial files that cannot be resumed, or were not resumed for a long time.
@@ -121,14 +210,39 @@ impl Space {
 
     fn stock(&self, blobs: &[Candidate], partials: &[Partial]) -> Stock {
         let blobs = blobs.iter().map(|blob| blob.size);
-        let held = blobs.chain(partials.iter().map(Partial::held));
-        Stock {
+        let beside = self.beside.iter().map(|beside| bytes_in(&beside.dir));
+        let held = blobs.chain(partials.iter().map(Partial::held)).chain(beside);
+        let stock = Stock {
             held: held.fold(0, u64::saturating_add),
             unwritten: partials.iter().map(Partial::unwritten).fold(0, u64::saturating_add),
             free: free_bytes(self.layout.root()),
             max_bytes: self.max_bytes,
             min_free_bytes: self.min_free_bytes,
+        };
+        *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), stock));
+        self.with_reserved(stock)
+    }
+
+    fn with_reserved(&self, stock: Stock) -> Stock {
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        Stock {
+            held: stock.held.saturating_add(reserved),
+            unwritten: stock.unwritten.saturating_add(reserved),
+            ..stock
         }
+    }
+
+    /// Files of the folders beside the cache that may be removed.
+    fn evictable(&self) -> impl Iterator<Item = Candidate> + '_ {
+        let folders = self.beside.iter().filter(|beside| beside.is_evictable);
+        let entries = folders.flat_map(|beside| fs::read_dir(&beside.dir).into_iter().flatten().flatten());
+        entries.filter_map(|entry| {
+            let (path, about) = (entry.path(), entry.metadata().ok()?);
+            // What is not finished has another name. A file with another name elsewhere occupies the disk also without this one.
+            let is_finished = about.is_file() && about.nlink() == 1 && begins_with_digest(&entry.file_name());
+            let (size, used) = (about.blocks().saturating_mul(BLOCK), about.modified().ok()?);
+            is_finished.then_some(Candidate { what: Removable::Beside(path), size, used })
+        })
     }
 
     fn remove(&self, candidate: &Candidate) -> bool {
@@ -139,6 +253,7 @@ impl Space {
                 Part::remove(&stem.with_extension("part"));
                 true
             }
+            Removable::Beside(path) => fs::remove_file(path).is_ok(),
         }
     }
 }
@@ -176,6 +291,24 @@ fn partials(layout: &Layout) -> Vec<Partial> {
 fn stems(folder: &Path) -> BTreeSet<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path().with_extension("")).collect()
+}
+
+/// Whether a name begins with the 64 digits of a digest.
+fn begins_with_digest(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.len() >= DIGEST_DIGITS && name[..DIGEST_DIGITS].iter().all(u8::is_ascii_hexdigit)
+}
+
+/// Bytes of the files in a folder, and of those in folders in it. A file that has another name elsewhere is not counted: it takes no space.
+fn bytes_in(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let bytes = entries.map(|entry| match entry.metadata() {
+        Ok(about) if about.is_dir() => bytes_in(&entry.path()),
+        Ok(about) if about.is_file() && about.nlink() == 1 => about.blocks().saturating_mul(BLOCK),
+        // It is gone already, or is not a file.
+        _ => 0,
+    });
+    bytes.fold(0, u64::saturating_add)
 }
 
 /// Bytes free on the disk that holds `path`.

@@ -27,7 +27,7 @@ use crate::{
     layout::{Layout, MARK},
     local, lock,
     pace::Pace,
-    space::Space,
+    space::{Reservation, Space},
     web::{Destinations, Web},
 };
 
@@ -43,6 +43,8 @@ pub struct CacheConfig {
     pub max_bytes: u64,
     /// Bytes of the disk that stay free.
     pub min_free_bytes: u64,
+    /// Folders whose files count within the same limits.
+    pub beside: Vec<Beside>,
     /// Address of the model hub.
     pub hub_endpoint: String,
     /// Token for the hub, sent to no other host.
@@ -53,6 +55,16 @@ pub struct CacheConfig {
     pub offline: bool,
     /// Bytes per second of all downloads together; `None` means no limit.
     pub max_bytes_per_second: Option<u64>,
+}
+
+/// A folder beside the cache, on the same disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beside {
+    /// The folder.
+    pub dir: PathBuf,
+    /// Whether files directly in it may be removed like those of the cache, the least recently modified first. Only files are removed whose
+    /// names begin with a digest.
+    pub is_evictable: bool,
 }
 
 /// A verified file on this machine.
@@ -77,6 +89,11 @@ pub struct OwnFile {
     pub size: u64,
     /// When it was last used.
     pub used: SystemTime,
+}
+
+/// The folder of the verified files in a cache's folder. It contains nothing else.
+pub fn verified_files(dir: &Path) -> PathBuf {
+    Layout::new(dir.to_owned()).blobs()
 }
 
 /// A handle on the cache; clones share it.
@@ -179,7 +196,7 @@ impl Cache {
     pub fn own_files(&self) -> Vec<OwnFile> {
         let own = |file: evict::Candidate| match file.what {
             Removable::Blob(digest) => Some(OwnFile { digest, size: file.size, used: file.used }),
-            Removable::Partial(_) => None,
+            Removable::Partial(_) | Removable::Beside(_) => None,
         };
         index::candidates(&self.0.layout).into_iter().filter_map(own).collect()
     }
@@ -187,6 +204,18 @@ impl Cache {
     /// Returns the bytes that fit without removing anything. Files that are being downloaded count with their whole length.
     pub fn free_bytes(&self) -> u64 {
         self.0.space.spare()
+    }
+
+    /// Returns the bytes that fit if everything is removed that may be.
+    pub fn available_bytes(&self) -> u64 {
+        self.0.space.available()
+    }
+
+    /// Keeps disk space free for files beside the cache until the result is dropped. Removes files if needed.
+    ///
+    /// Reservations are of this process: others that use the same cache do not see them.
+    pub async fn reserve(&self, bytes: u64, cancel: &CancellationToken) -> Result<Reservation, GetError> {
+        self.0.space.reserve(bytes, cancel).await
     }
 
     /// Removes one of its own files unless it is pinned. Returns whether it does not exist any more.

@@ -3,6 +3,7 @@
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
+    pin::Pin,
     sync::Arc,
     time::Duration,
 };
@@ -178,19 +179,22 @@ impl About {
     }
 }
 
+/// What [`Destinations::learn`] returns.
+pub type Learning<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
 /// Decides where files may be downloaded from. Addresses of files and redirects are untrusted.
 pub trait Destinations: fmt::Debug + Send + Sync + 'static {
-    /// Whether a request may be sent to this host without encryption.
-    ///
-    /// # Errors
-    /// Why not.
-    fn check_plain(&self, host: &str) -> Result<(), String>;
+    /// Whether the owner chose the origin of this address: its scheme, host and port. Requests go there unchecked, also without encryption.
+    fn is_trusted(&self, url: &Url) -> bool;
 
-    /// Whether the host may be connected to at this address.
+    /// Finds out what the network around this machine does with addresses of IPv6. Awaited before one is checked.
+    fn learn(&self) -> Learning<'_>;
+
+    /// Whether this address may be connected to.
     ///
     /// # Errors
     /// Why not.
-    fn check_address(&self, host: &str, address: SocketAddr) -> Result<(), String>;
+    fn check_address(&self, address: SocketAddr) -> Result<(), String>;
 }
 
 /// Resolves names to addresses that are permitted. The connection is made to one of these, so the name is not resolved again after the check.
@@ -202,7 +206,10 @@ impl Resolve for Resolver {
         Box::pin(async move {
             let host = name.as_str();
             let found: Vec<SocketAddr> = tokio::net::lookup_host((host, 0)).await?.collect();
-            let (permitted, refused) = permitted(&*destinations, host, found);
+            if found.iter().any(SocketAddr::is_ipv6) {
+                destinations.learn().await;
+            }
+            let (permitted, refused) = permitted(&*destinations, found);
             match refused {
                 Some(reason) if permitted.is_empty() => Err(reason.into()),
                 _ => Ok(Box::new(permitted.into_iter()) as Addrs),
@@ -212,13 +219,9 @@ impl Resolve for Resolver {
 }
 
 /// The addresses that may be connected to, and why the last of the others may not.
-fn permitted(
-    destinations: &dyn Destinations,
-    host: &str,
-    found: Vec<SocketAddr>,
-) -> (Vec<SocketAddr>, Option<String>) {
+fn permitted(destinations: &dyn Destinations, found: Vec<SocketAddr>) -> (Vec<SocketAddr>, Option<String>) {
     let mut refused = None;
-    let check = |address: &SocketAddr| match destinations.check_address(host, *address) {
+    let check = |address: &SocketAddr| match destinations.check_address(*address) {
         Ok(()) => true,
         Err(reason) => {
             refused = Some(reason);
@@ -231,7 +234,11 @@ fn permitted(
 /// Requests parts of files.
 #[derive(Debug, Clone)]
 pub(crate) struct Web {
-    client: Client,
+    /// For the origins that the owner chose.
+    trusted: Client,
+    /// For all others, if they are checked: it resolves names by [`Resolver`], and uses no proxy of the environment, which would resolve them
+    /// again.
+    checked: Client,
     /// `None` permits all.
     destinations: Option<Arc<dyn Destinations>>,
     /// A secret for one host.
@@ -243,18 +250,23 @@ impl Web {
         token: Option<(Url, String)>,
         destinations: Option<Arc<dyn Destinations>>,
     ) -> Result<Self, reqwest::Error> {
-        let mut client = Client::builder();
-        if let Some(destinations) = &destinations {
-            client = client.dns_resolver(Arc::new(Resolver(Arc::clone(destinations))));
-        }
-        let client = client
-            .redirect(redirect::Policy::none())
-            .tcp_nodelay(true)
-            .connect_timeout(Duration::from_secs(10))
-            .read_timeout(READ_TIMEOUT)
-            .user_agent(concat!("island/", env!("CARGO_PKG_VERSION")))
-            .build()?;
-        Ok(Self { client, destinations, token })
+        let client = || {
+            Client::builder()
+                .redirect(redirect::Policy::none())
+                .tcp_nodelay(true)
+                .connect_timeout(Duration::from_secs(10))
+                .read_timeout(READ_TIMEOUT)
+                .user_agent(concat!("island/", env!("CARGO_PKG_VERSION")))
+        };
+        let trusted = client().build()?;
+        let checked = match &destinations {
+            Some(destinations) => {
+                let resolver = Resolver(Arc::clone(destinations));
+                client().dns_resolver(Arc::new(resolver)).no_proxy().build()?
+            }
+            None => trusted.clone(),
+        };
+        Ok(Self { trusted, checked, destinations, token })
     }
 
     /// Requests the bytes from `start` to before `end`, and what the answer shows about the file.
@@ -295,25 +307,32 @@ impl Web {
 
     /// Whether a server answers at an address.
     pub(crate) async fn answers(&self, url: &Url) -> bool {
-        let answer = self.client.head(url.clone()).timeout(Duration::from_secs(10)).send();
+        let answer = self.trusted.head(url.clone()).timeout(Duration::from_secs(10)).send();
         answer.await.is_ok()
     }
 
-    /// Checks what the resolver does not see: the scheme, and addresses that are written as numbers.
-    fn check(&self, url: &Url) -> Result<(), WebError> {
-        let Some(destinations) = &self.destinations else { return Ok(()) };
+    /// The client for a request. Checks what the resolver does not see: the scheme, and addresses that are written as numbers.
+    async fn client_for(&self, url: &Url) -> Result<&Client, WebError> {
+        let Some(destinations) = &self.destinations else { return Ok(&self.trusted) };
+        if destinations.is_trusted(url) {
+            return Ok(&self.trusted);
+        }
         let name = host(url);
-        let plain = if url.scheme() == "https" { Ok(()) } else { destinations.check_plain(&name) };
-        let number = || match name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
-            Ok(address) => destinations.check_address(&name, SocketAddr::new(address, 0)),
-            Err(_) => Ok(()),
-        };
-        plain.and_then(|()| number()).map_err(|reason| WebError::Forbidden { host: name.clone(), reason })
+        let forbidden = |reason| WebError::Forbidden { host: name.clone(), reason };
+        if url.scheme() != "https" {
+            return Err(forbidden("its address does not begin with https".to_owned()));
+        }
+        if let Ok(address) = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+            if address.is_ipv6() {
+                destinations.learn().await;
+            }
+            destinations.check_address(SocketAddr::new(address, 0)).map_err(forbidden)?;
+        }
+        Ok(&self.checked)
     }
 
     async fn get(&self, url: &Url, start: u64, end: u64) -> Result<Response, WebError> {
-        self.check(url)?;
-        let mut request = self.client.get(url.clone());
+        let mut request = self.client_for(url).await?.get(url.clone());
         request = request.header(header::RANGE, format!("bytes={start}-{}", end.saturating_sub(1)));
         // A compressed answer would have another length and hash.
         request = request.header(header::ACCEPT_ENCODING, "identity");

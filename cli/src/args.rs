@@ -38,6 +38,7 @@ Where settings come from, the first wins:
   --api-key  SERVICE_API_KEY   api_key in ~/.island/config.toml
   --api-url  SERVICE_API_URL   api_url in ~/.island/config.toml   http://127.0.0.1:8080
   --nats-url SERVICE_NATS_URL  nats_url in ~/.island/config.toml  what the coordinator tells
+  --allow-plaintext  SERVICE_ALLOW_PLAINTEXT  allow_plaintext in ~/.island/config.toml  false
 
 Results go to standard output, everything else to standard error. NO_COLOR turns colours off.";
 
@@ -76,12 +77,15 @@ pub(crate) struct Global {
     /// Address of the message fabric; overrides the one from the coordinator
     #[arg(long, global = true, value_name = "URL", help_heading = GENERAL, display_order = LAST + 2)]
     pub(crate) nats_url: Option<String>,
+    /// Send keys without encryption to other machines as well
+    #[arg(long, global = true, help_heading = GENERAL, display_order = LAST + 3)]
+    pub(crate) allow_plaintext: bool,
     /// For people (text), or what the API answered (json)
     #[arg(
         long,
         global = true,
         help_heading = GENERAL,
-        display_order = LAST + 3,
+        display_order = LAST + 4,
         value_enum,
         default_value_t,
         hide_possible_values = true,

@@ -97,7 +97,7 @@ fn exit_code(error: &anyhow::Error, client: Option<&ClientError>, refusal: Optio
             400..=499 => REFUSED,
             _ => UNREACHABLE,
         },
-        (Some(ClientError::BadUrl(_) | ClientError::BadKey), _) => USAGE,
+        (Some(ClientError::BadUrl(_) | ClientError::PlainText(_) | ClientError::BadKey), _) => USAGE,
         (Some(_), None) => UNREACHABLE,
         (None, None) if error.is::<Usage>() => USAGE,
         (None, None) if error.is::<NoMatch>() => NOT_FOUND,
@@ -136,6 +136,9 @@ fn hint(error: &ClientError) -> Option<String> {
         }
         ClientError::StreamLost { job, last, .. } => {
             return Some(format!("the job goes on: island jobs stream {job} --after {last}"));
+        }
+        ClientError::PlainText(_) => {
+            "use an encrypted address (https://, tls://), or --allow-plaintext if you trust the network"
         }
         ClientError::Fabric { .. } => "`island sail subscribe 'host.*.heartbeat'` is open to every key",
         ClientError::BadKey => "save the key again with `island auth login`",

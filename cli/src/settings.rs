@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use island_coordinator_client::Client;
 
 pub(crate) use self::saved::SavedSettings;
-use crate::{args::Global, output::Output};
+use crate::{args::Global, failure::Usage, output::Output};
 
 /// Default address of a coordinator.
 const DEFAULT_API_URL: &str = "http://127.0.0.1:8080";
@@ -40,6 +40,7 @@ pub(crate) struct Settings {
     pub(crate) api_key: Option<String>,
     pub(crate) api_key_source: Source,
     pub(crate) nats_url: Option<String>,
+    pub(crate) allow_plaintext: bool,
 }
 
 impl Settings {
@@ -51,7 +52,15 @@ impl Settings {
             first(flags.api_key.clone(), variable("SERVICE_API_KEY"), saved.api_key);
         let (nats_url, _) = first(flags.nats_url.clone(), variable("SERVICE_NATS_URL"), saved.nats_url);
         let api_url = api_url.unwrap_or_else(|| DEFAULT_API_URL.into());
-        Ok(Self { api_url, api_key, api_key_source, nats_url })
+        let variable =
+            match variable("SERVICE_ALLOW_PLAINTEXT").filter(|value| !value.is_empty()) {
+                Some(value) => Some(value.parse().map_err(|_| {
+                    Usage(format!("SERVICE_ALLOW_PLAINTEXT is true or false, not '{value}'"))
+                })?),
+                None => None,
+            };
+        let allow_plaintext = flags.allow_plaintext || variable.or(saved.allow_plaintext).unwrap_or_default();
+        Ok(Self { api_url, api_key, api_key_source, nats_url, allow_plaintext })
     }
 
     /// A client that carries the key, if there is one.
@@ -62,7 +71,7 @@ impl Settings {
     /// A client with another key.
     pub(crate) fn client_with(&self, key: Option<String>) -> Result<Client> {
         let name = concat!("island-cli/", env!("CARGO_PKG_VERSION"));
-        let builder = Client::builder(&self.api_url).user_agent(name);
+        let builder = Client::builder(&self.api_url).user_agent(name).allow_plaintext(self.allow_plaintext);
         let builder = match key {
             Some(key) => builder.key(key.trim()),
             None => builder,

@@ -8,7 +8,7 @@ use island_protocol::{
     problem::{Code, Problem},
 };
 
-use crate::call::Repeat;
+use crate::{call::Repeat, transport::PlainText};
 
 /// A failed request: what was attempted, and why it failed.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +16,9 @@ pub enum ClientError {
     /// The coordinator's address cannot be used.
     #[error("'{0}' is not an http:// or https:// address")]
     BadUrl(String),
+    /// The address, or one that the coordinator sent, would be used without encryption.
+    #[error(transparent)]
+    PlainText(#[from] PlainText),
     /// The key has characters that a header cannot contain.
     #[error("the API key has invalid characters")]
     BadKey,
@@ -204,6 +207,10 @@ impl ClientError {
     pub fn advice(&self) -> Option<String> {
         Some(match self {
             Self::BadUrl(_) => "give the coordinator's address, such as https://example.org".into(),
+            Self::PlainText(_) => {
+                "use an encrypted address (https://, tls://), or allow plain text if you trust the network"
+                    .into()
+            }
             Self::BadKey => "copy the key again; it begins with 'ak_'".into(),
             Self::Transport { source, url, .. } if source.is_connect() => {
                 format!("check that a coordinator runs at {url} and can be reached from here")

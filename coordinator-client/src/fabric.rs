@@ -7,7 +7,7 @@ use island_protocol::api::WatchCredentials;
 use nkeys::KeyPair;
 use tokio::sync::mpsc;
 
-use crate::error::ClientError;
+use crate::{error::ClientError, transport};
 
 /// A read-only connection to the fabric.
 #[derive(Debug)]
@@ -23,8 +23,13 @@ pub struct FabricWatch {
 pub struct Refused(String);
 
 impl FabricWatch {
-    /// Connects with `credentials`; `url`, if given, replaces the address in them.
-    pub async fn connect(credentials: &WatchCredentials, url: Option<&str>) -> Result<Self, ClientError> {
+    /// Connects with `credentials`; `url`, if given, replaces the address in them. The connection is encrypted unless the server is on this
+    /// machine or `allow_plaintext` is set.
+    pub async fn connect(
+        credentials: &WatchCredentials,
+        url: Option<&str>,
+        allow_plaintext: bool,
+    ) -> Result<Self, ClientError> {
         let url = url.unwrap_or(&credentials.nats_url).to_owned();
         let key = KeyPair::from_seed(&credentials.seed).map_err(|source| fabric_error(&url, source))?;
         let key = Arc::new(key);
@@ -33,7 +38,7 @@ impl FabricWatch {
             async move { key.sign(&nonce).map_err(async_nats::AuthError::new) }
         });
         let (refused, refusals) = mpsc::unbounded_channel();
-        let client = options
+        let client = transport::fabric(options, &url, allow_plaintext)?
             .event_callback(move |event| {
                 let refused = refused.clone();
                 async move {

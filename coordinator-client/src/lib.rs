@@ -68,6 +68,7 @@
 //! | [`stream`] | a job's events, resumed after an interruption without a gap or a repeat |
 //! | [`chat`] | a streamed chat reply |
 //! | [`fabric`] | access to the message fabric with credentials from the coordinator |
+//! | [`transport`] | where keys and tokens may be sent without encryption |
 //! | [`backoff`] | delays between tries |
 //! | [`error`] | errors, whether a retry may help, and the next step |
 
@@ -85,6 +86,7 @@ mod network;
 pub mod request;
 mod sse;
 pub mod stream;
+pub mod transport;
 
 pub use backoff::RetryPolicy;
 pub use client::Client;

@@ -127,6 +127,7 @@ impl App {
         execution.spawn_task(link.clone().keep_stream(stop_jobs.clone()));
         let listener = listen_on(config.http.listen).await?;
         let nats_url = config.fabric.public_url.clone().unwrap_or_else(|| config.fabric.url.clone());
+        link.check_public(&nats_url);
         execution.spawn_task(
             DeferredWrites {
                 store: store.clone(),

@@ -1,6 +1,7 @@
 //! The readers, in groups.
 
 mod archives;
+mod media;
 mod messages;
 mod models;
 mod network;
@@ -86,6 +87,24 @@ pub const ALL: &[Target] = &[
             beside: &["merges.txt", "tokenizer_config.json"],
         }],
         ..plain("clip_tokenizer", texts::clip_tokenizer)
+    },
+    Target { inputs: 100_000, ..plain("program", models::program) },
+    Target {
+        inputs: 4_000,
+        files: &[
+            Files { folder: "runtimes/onnx/tests/fixtures/detr", end: ".png", beside: &[] },
+            Files { folder: "runtimes/onnx/tests/fixtures/pp-ocr", end: ".png", beside: &[] },
+        ],
+        ..plain("picture", media::picture)
+    },
+    Target {
+        inputs: 2_000,
+        files: &[
+            Files { folder: "runtimes/onnx/tests/fixtures/audio-decoding", end: ".wav", beside: &[] },
+            Files { folder: "runtimes/onnx/tests/fixtures/audio-decoding", end: ".mp3", beside: &[] },
+            Files { folder: "runtimes/onnx/tests/fixtures/audio-decoding", end: ".flac", beside: &[] },
+        ],
+        ..plain("sound", media::sound)
     },
     Target { form: Form::Tar, inputs: 15_000, ..plain("image", archives::image) },
     Target { inputs: 100_000, ..plain("names", archives::names) },

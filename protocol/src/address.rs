@@ -1,6 +1,17 @@
-//! Addresses of artifacts.
+//! Addresses of artifacts and services.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{fmt, net::IpAddr, path::PathBuf, str::FromStr};
+
+/// Whether a host of an address is this machine.
+///
+/// Names other than `localhost` are not, whatever they resolve to: they may resolve to another address for the connection.
+pub fn is_loopback(host: &str) -> bool {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    match bare.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_) => bare.eq_ignore_ascii_case("localhost"),
+    }
+}
 
 /// Where an artifact comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +105,19 @@ fn hub(text: &str) -> Option<HubAddress> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_addresses_of_this_machine_are_loopback() {
+        for here in ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "[::ffff:127.0.0.1]", "localhost", "LocalHost"]
+        {
+            assert!(is_loopback(here), "{here}");
+        }
+        for elsewhere in
+            ["0.0.0.0", "10.0.0.1", "192.168.1.1", "fd00::1", "localhost.example.org", "127.0.0.1.nip.io", ""]
+        {
+            assert!(!is_loopback(elsewhere), "{elsewhere}");
+        }
+    }
 
     #[test]
     fn addresses() {

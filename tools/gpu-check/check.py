@@ -29,7 +29,7 @@ FIXTURES = {
              "tiny-onnx-automatic-speech-recognition", "tiny-onnx-half"],
     "diffusers": ["tiny-paint"],
 }
-# Weights in half precision are no part of the fixtures' Cargos.
+# Weights in half precision do not belong to the fixtures' Cargos.
 HALF = ("tiny-onnx-half", "tiny-onnx-text-classification", "distilbert-sst2", "distilbert-fp16")
 # Ratios of a GPU's figures that are goals: decoding against the bare loop, seconds until memory is back, a step of a picture against torch's.
 GOALS = {"decoding": 0.97, "memory": 1.0, "step": 1.6}

@@ -20,7 +20,7 @@ from scratch import folder
 
 
 def value() -> None:
-    """A regression: its value is no probability."""
+    """A regression, whose values may be above 1."""
     name = "bert-value"
     tokenizer = text.bert_tokenizer(name)
     config = tf.BertConfig(vocab_size=len(tokenizer), problem_type="regression", **text.small(), **text.labels(["stars", "length"]))
@@ -131,7 +131,7 @@ def biased() -> None:
     for key, setting in more.items():
         setattr(model.generation_config, key, setting)
     repository.export(model, "text2text-generation-with-past", drop=seq2seq.DECODERS)
-    # What config.json says of generation is ignored beside the other file.
+    # Settings of generation in config.json are ignored beside the other file.
     config = json.loads((repository.model / "config.json").read_text())
     (repository.model / "config.json").write_text(json.dumps({**config, "num_beams": 1, "max_length": 5}))
     cases = {"beams": {"text": seq2seq.SENTENCE}, "greedy": {"text": seq2seq.SENTENCE, "num_beams": 1}}

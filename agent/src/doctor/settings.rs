@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs::File, path::Path};
 
-use island_coordinator_client::{Client, ClientError, catalogue::CargoFilter};
+use island_coordinator_client::{ClientError, catalogue::CargoFilter};
 use island_daemon::chain::Chain;
 
 use crate::{agent::coordinator_url, config::Config};
@@ -42,7 +42,7 @@ pub async fn check(config: &Config) -> Checked {
         return found;
     }
     let url = coordinator_url(config);
-    match catalogue(&url).await {
+    match catalogue(config, &url).await {
         Ok(known) => found.problems.extend(slugs.difference(&known).map(|slug| {
             format!("policy.refused_cargos or policy.asking: the coordinator at {url} has no Cargo `{slug}`")
         })),
@@ -60,8 +60,8 @@ fn unreadable(key: &str, file: &Path) -> Option<String> {
 }
 
 /// Slugs of all Cargos.
-async fn catalogue(url: &str) -> Result<BTreeSet<String>, ClientError> {
-    let list = Client::new(url, None)?.cargos(CargoFilter::default()).await?;
+async fn catalogue(config: &Config, url: &str) -> Result<BTreeSet<String>, ClientError> {
+    let list = config.client_of(url)?.cargos(CargoFilter::default()).await?;
     Ok(list.cargos.into_iter().map(|cargo| cargo.slug.to_string()).collect())
 }
 

@@ -1,8 +1,8 @@
 //! Obtains the files and a loaded worker for an attempt, and reports progress.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
-use island_cache::GetError;
+use island_cache::{GetError, Reservation};
 use island_daemon::chain::Chain;
 use island_daemon::latest::Latest;
 use island_protocol::event::AttemptEvent;
@@ -60,6 +60,12 @@ impl JobContext {
         }
     }
 
+    /// Keeps disk space free for files beside the cache.
+    pub(super) async fn reserve(&self, bytes: u64) -> Result<Reservation, Broken> {
+        let reserved = self.cache.reserve(bytes, self.attempt.cancelled()).await;
+        reserved.map_err(|error| self.not_fetched(&error))
+    }
+
     /// Replaces files by those derived from them, if the engine needs that, and by copies that a shared worker can read.
     async fn derive(&self, files: &mut Files) -> Result<(), Broken> {
         let cargo = &self.attempt.assignment().cargo;
@@ -72,11 +78,14 @@ impl JobContext {
         let digests: Vec<_> = files.digests().map(|(name, digest)| (name.to_owned(), digest)).collect();
         for (name, digest) in digests {
             let source = &files.paths[&name];
+            let length = fs::metadata(source).map_or(0, |about| about.len());
             let made = if derived::wanted(cargo) {
+                let _space = self.reserve(derived::bytes_needed(length)).await?;
                 self.derived.get(&engine, cargo, source, digest).await
             } else if self.cache.holds(source) {
                 continue;
             } else {
+                let _space = self.reserve(length).await?;
                 self.derived.adopt(source, digest).await
             };
             files.paths.insert(name, made.map_err(Broken::Failed)?);

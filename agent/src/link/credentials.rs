@@ -98,6 +98,18 @@ pub struct Enrollment {
     pub api_key: Option<String>,
     /// Name of the Island.
     pub name: String,
+    /// Whether the address may be used without encryption.
+    pub allow_plaintext: bool,
+}
+
+impl Enrollment {
+    fn client(&self, key: Option<String>) -> Result<Client, ClientError> {
+        let builder = Client::builder(&self.api_url).allow_plaintext(self.allow_plaintext);
+        match key {
+            Some(key) => builder.key(key).build(),
+            None => builder.build(),
+        }
+    }
 }
 
 impl Credentials {
@@ -109,7 +121,7 @@ impl Credentials {
         stop: &CancellationToken,
     ) -> Result<Option<Arc<Self>>, CredentialsError> {
         let refused = |error| CredentialsError::Refused("enroll", error);
-        let http = Client::new(&enrollment.api_url, enrollment.api_key.clone()).map_err(refused)?;
+        let http = enrollment.client(enrollment.api_key.clone()).map_err(refused)?;
         let path = enrollment.state_dir.join(FILE);
         let kept = read(&path).filter(|kept| kept.api_url == enrollment.api_url);
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5), u32::MAX);
@@ -234,7 +246,7 @@ pub async fn enroll(
     show: impl FnOnce(&Pairing),
 ) -> Result<(), CredentialsError> {
     let refused = |what| move |error| CredentialsError::Refused(what, error);
-    let http = Client::new(&enrollment.api_url, enrollment.api_key.clone()).map_err(refused("enroll"))?;
+    let http = enrollment.client(enrollment.api_key.clone()).map_err(refused("enroll"))?;
     let credentials = if enrollment.api_key.is_some() {
         request(&http, identity, enrollment, false).await?
     } else {
@@ -251,7 +263,7 @@ pub async fn enroll(
 /// Removes this Island from the network, and deletes its credentials.
 pub async fn leave(identity: &Identity, enrollment: &Enrollment) -> Result<(), CredentialsError> {
     let refused = |error| CredentialsError::Refused("remove from the network", error);
-    let http = Client::new(&enrollment.api_url, None).map_err(refused)?;
+    let http = enrollment.client(None).map_err(refused)?;
     let path = enrollment.state_dir.join(FILE);
     let request = identity.request(ClaimVerb::Leave, account(&path, &enrollment.api_url), clock::now());
     match http.leave(&request).await {

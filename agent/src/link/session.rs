@@ -3,13 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use async_nats::{Auth, Client, ConnectOptions, Event};
-use island_coordinator_client::backoff::Backoff;
+use island_coordinator_client::{
+    backoff::Backoff,
+    transport::{self, PlainText},
+};
 use island_daemon::{chain::Chain, notify, progress::Progress};
 use island_protocol::{
     FABRIC_VERSION,
     fabric::{Register, Registered},
     subjects::{self, REGISTER},
 };
+use island_runtimes_egress::Internet;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +49,10 @@ pub struct Session {
     pub supervisor: Arc<Supervisor>,
     /// Fabric address that overrides the coordinator's.
     pub nats_url: Option<String>,
+    /// Whether the fabric may be used without encryption on another machine.
+    pub allow_plaintext: bool,
+    /// Learns under which address the fabric's server sees this machine.
+    pub internet: Arc<Internet>,
     /// Description of this Island for the registration.
     pub about: About,
     /// Progress of message handling, for the watchdog.
@@ -63,6 +71,8 @@ pub struct About {
 /// Why a session ended.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
+    #[error("connect to the fabric")]
+    PlainText(#[from] PlainText),
     #[error("connect to the fabric at {0}")]
     Connect(String, #[source] async_nats::ConnectError),
     #[error("subscribe to this Island's subjects")]
@@ -105,6 +115,7 @@ impl Session {
     async fn keep(&self, backoff: &mut Backoff) -> Result<std::convert::Infallible, SessionError> {
         let (events, mut inbox) = mpsc::unbounded_channel();
         let client = self.connect(events).await?;
+        self.note_external(&client);
         let mut messages = dispatch::subscribe(&client, self.fabric.host_id()).await?;
         self.fabric.set_client(Some(client.clone()));
         *backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(4), u32::MAX);
@@ -123,7 +134,10 @@ impl Session {
                 biased;
                 event = inbox.recv() => match event {
                     Some(Event::Disconnected) => self.fabric.set_down(),
-                    Some(Event::Connected) => self.fabric.request_registration(),
+                    Some(Event::Connected) => {
+                        self.note_external(&client);
+                        self.fabric.request_registration();
+                    }
                     Some(Event::Closed) | None => return Err(SessionError::Closed),
                     Some(event) => tracing::warn!(%event, "event of the fabric connection"),
                 },
@@ -160,7 +174,8 @@ impl Session {
         });
         let url = self.nats_url.clone().unwrap_or_else(|| self.credentials.current().nats_url);
         let host = self.fabric.host_id();
-        options
+        // The coordinator's address as well: it must not make this Island show its token to the network in between.
+        transport::fabric(options, &url, self.allow_plaintext)?
             .name(format!("island-agent {host}"))
             .custom_inbox_prefix(subjects::inbox_prefix(host))
             .ping_interval(Duration::from_secs(10))
@@ -172,6 +187,13 @@ impl Session {
             .connect(&url)
             .await
             .map_err(|error| SessionError::Connect(url, error))
+    }
+
+    /// The server states the address from which this machine connected: behind a router that translates addresses, the router's.
+    fn note_external(&self, client: &Client) {
+        if let Ok(address) = client.server_info().client_ip.parse() {
+            self.internet.set_external(address);
+        }
     }
 
     /// Registers when requested, and periodically.

@@ -14,7 +14,7 @@ use crate::{
     artifacts,
     attempt::state::AttemptState,
     eviction::Amount,
-    inventory::disk_mb,
+    job::job_space,
     pool::ModelKey,
 };
 
@@ -34,7 +34,8 @@ impl Supervisor {
             (pool.demand(&model, &assignment.cargo, &left), left)
         };
         let demand = Demand {
-            disk_mb: artifacts::missing_mb(&self.parts.cache, &assignment.cargo.artifacts),
+            disk_mb: artifacts::missing_mb(&self.parts.cache, &assignment.cargo.artifacts)
+                + (job_space(&assignment.cargo) >> 20),
             tier: (assignment.cargo.runtime_type == RuntimeType::Container)
                 .then(|| assignment.cargo.sandbox_tier.unwrap_or_default()),
             // An invalid Cargo is rejected by the engine.
@@ -50,7 +51,7 @@ impl Supervisor {
             max_jobs: self.parts.max_jobs,
             ram_mb: headroom_left.ram_mb,
             vram: headroom_left.vram,
-            disk_mb: disk_mb(&self.parts.cache_dir).map_or(0, |(free, _)| free),
+            disk_mb: self.parts.cache.available_bytes() >> 20,
             sandbox: Some(self.capabilities().sandbox.level),
             allow_weak_sandbox: self.parts.allow_weak_sandbox,
             max_tier: pool.containers().max_tier,

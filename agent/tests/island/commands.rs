@@ -73,3 +73,19 @@ fn a_folder_without_permission_has_a_hint() {
         assert!(message.contains(part), "{part} in {message}");
     }
 }
+
+/// Connections to 0.0.0.0 arrive on this machine, but it is not an address of loopback.
+#[test]
+fn a_coordinator_elsewhere_is_not_used_without_encryption() {
+    let state = tempfile::tempdir().expect("temporary folder");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    let url = format!("http://0.0.0.0:{}", listener.local_addr().expect("address").port());
+    for command in ["enroll", "run", "leave"] {
+        let ran = agent(state.path(), &[command, "--coordinator", &url]);
+        assert_eq!(ran.status.code(), Some(64), "{ran:?}");
+        let message = text(&ran.stderr);
+        assert!(message.contains("is not encrypted") && message.contains("allow_plaintext"), "{message}");
+    }
+    listener.set_nonblocking(true).expect("nonblocking");
+    assert!(listener.accept().is_err(), "nothing connected");
+}

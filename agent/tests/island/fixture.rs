@@ -23,7 +23,7 @@ use crate::{
     gpu::Gpu,
 };
 
-const AGENT: &str = env!("CARGO_BIN_EXE_island-agent");
+pub(crate) const AGENT: &str = env!("CARGO_BIN_EXE_island-agent");
 
 /// A process that is killed on drop.
 pub(crate) struct Running(Child);
@@ -133,6 +133,13 @@ impl Island {
     pub(crate) async fn on_gpu(gpu: &Gpu) -> Self {
         let mut agent = gpu.around(AGENT.as_ref());
         agent.env("ISLAND_SIMULATED_GPU", Gpu::ADDRESS);
+        Self::run_by(agent, 30_000, 3_600_000).await
+    }
+
+    /// Starts one with a variable for the agent.
+    pub(crate) async fn with_variable(name: &str, value: &str) -> Self {
+        let mut agent = Command::new(AGENT);
+        agent.env(name, value);
         Self::run_by(agent, 30_000, 3_600_000).await
     }
 
@@ -274,7 +281,7 @@ impl Island {
 
     /// Settings that its workers were started with.
     pub(crate) fn launches(&self) -> Vec<Value> {
-        let folders = fs::read_dir(self.folder.path().join("workers")).expect("list").flatten();
+        let folders = fs::read_dir(self.folder.path().join("w")).expect("list").flatten();
         let files = folders.filter_map(|folder| fs::read(folder.path().join("launch.json")).ok());
         files.map(|file| serde_json::from_slice(&file).expect("settings")).collect()
     }
@@ -350,7 +357,8 @@ pub(crate) async fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>)
     }
 }
 
-fn spawn(mut command: Command, folder: &Path, programs: &Path, api_url: &str) -> Running {
+/// Starts an agent with the workers in this folder.
+pub(crate) fn spawn(mut command: Command, folder: &Path, programs: &Path, api_url: &str) -> Running {
     command
         .args(["--state-dir".as_ref(), folder.as_os_str()])
         .args(["--api-url", api_url, "--simulated", "true", "--allow-weak-sandbox", "true"])

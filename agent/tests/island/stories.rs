@@ -1,5 +1,7 @@
 //! Tests of whole attempts.
 
+use std::{fs, process::Command};
+
 use island_protocol::{
     api::recommendation::Recommendation,
     artifact::Artifact,
@@ -14,7 +16,8 @@ use nkeys::KeyPair;
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{Island, assignment, kill_worker, wait_for},
+    coordinator::Coordinator,
+    fixture::{AGENT, Island, Nats, assignment, kill_worker, spawn, wait_for, workers_dir},
     gpu::Gpu,
 };
 
@@ -430,8 +433,12 @@ async fn an_idle_model_leaves_the_gpu_for_one_that_needs_its_memory() {
     gpu.take(first, 5000);
     island
         .coordinator
-        .wait("a heartbeat that reports it", |seen| {
-            seen.heartbeats.last()?.gpus.iter().any(|gpu| gpu.memory_used_mb == Some(5000)).then_some(())
+        .wait("a heartbeat in which it is in use, and could be freed", |seen| {
+            let last = seen.heartbeats.last()?;
+            let is_used = last.gpus.iter().any(|gpu| gpu.memory_used_mb == Some(5000));
+            // A model that was loaded a moment ago is kept.
+            let could_be_free = last.headroom.gpus.as_ref()?.get(&0).is_some_and(|mb| *mb >= 5000);
+            (is_used && could_be_free).then_some(())
         })
         .await;
 
@@ -524,4 +531,35 @@ async fn a_second_agent_is_refused_with_the_process_id_of_the_first() {
     assert!(!second.status.success(), "{second:?}");
     let log = String::from_utf8_lossy(&second.stdout).into_owned() + &String::from_utf8_lossy(&second.stderr);
     assert!(log.contains(&format!("another agent (process {}) runs on ", island.pid())), "{log}");
+}
+
+/// Connections to 0.0.0.0 arrive on this machine, but it is not an address of loopback.
+#[tokio::test]
+async fn a_fabric_elsewhere_is_not_used_without_encryption() {
+    let nats = Nats::start().await;
+    let elsewhere = nats.url().replace("127.0.0.1", "0.0.0.0");
+    let coordinator = Coordinator::start(&elsewhere, 30_000, 3_600_000).await;
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let log = folder.path().join("agent.log");
+    let start = |allowed: &str| {
+        let mut agent = Command::new(AGENT);
+        agent.env("ISLAND_AGENT_ALLOW_PLAINTEXT", allowed);
+        agent.stderr(fs::File::create(&log).expect("create a log"));
+        spawn(agent, folder.path(), workers_dir(), &coordinator.url)
+    };
+    let refused = start("false");
+    let failed = format!("connect to the fabric at {elsewhere}");
+    wait_for("a refused server", || fs::read_to_string(&log).ok()?.contains(&failed).then_some(())).await;
+    drop(refused);
+    assert!(coordinator.seen().registers.is_empty(), "nothing was sent");
+    let _allowed = start("true");
+    coordinator.wait("registration", |seen| seen.registers.last().map(drop)).await;
+}
+
+#[tokio::test]
+async fn a_job_is_refused_where_the_disk_has_less_than_stays_free() {
+    let island = Island::with_variable("ISLAND_AGENT_CACHE__KEEP_FREE_GB", "1000000").await;
+    let reply = island.coordinator.assign(island.host, &assignment(json!({}))).await;
+    let refusal = reply.refusal.expect("a reason");
+    assert_eq!(refusal.reason, RefusalReason::NoDisk, "{refusal:?}");
 }

@@ -254,7 +254,7 @@ impl Worker {
 fn announce(mut stream: &UnixStream) -> io::Result<()> {
     stream.write_all(&u32::MAX.to_be_bytes())?;
     loop {
-        stream.write_all(&[b'x'; 1 << 16])?;
+        stream.write_all(&[b'x'; 1 << 12])?;
     }
 }
 
@@ -271,6 +271,6 @@ fn pulse(agent: &Agent, rss_mb: u64) {
 /// Lives on, until it is killed.
 fn wait() {
     loop {
-        thread::sleep(Duration::from_secs(60));
+        thread::sleep(Duration::from_mins(1));
     }
 }

@@ -5,11 +5,15 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use island_cache::{Cache, CacheConfig, Destinations, GetError, Pinned, Progress, WebError};
+use island_cache::{Cache, CacheConfig, Destinations, GetError, Learning, Pinned, Progress, WebError};
 use island_protocol::{artifact::Artifact, digest::Digest};
+use reqwest::Url;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +34,7 @@ fn config(dir: &Path, max_bytes: u64) -> CacheConfig {
         dir: dir.to_owned(),
         max_bytes,
         min_free_bytes: 0,
+        beside: Vec::new(),
         hub_endpoint: "http://127.0.0.1:9".to_owned(),
         hub_token: None,
         hf_home: None,
@@ -420,24 +425,34 @@ async fn fill_up(disk: &Path) {
     assert!(matches!(full, GetError::DiskFull { .. }), "{full:?}");
 }
 
-/// An owner's network: only one port of this machine counts as the internet.
-#[derive(Debug)]
-struct Only(&'static str);
+/// An owner's network: all addresses are in it, and one origin is trusted.
+#[derive(Debug, Default)]
+struct Only {
+    origin: String,
+    has_learned: AtomicBool,
+}
 
 impl Destinations for Only {
-    fn check_plain(&self, host: &str) -> Result<(), String> {
-        if host == self.0 { Ok(()) } else { Err("it is not encrypted".to_owned()) }
+    fn is_trusted(&self, url: &Url) -> bool {
+        url.origin().ascii_serialization() == self.origin
     }
 
-    fn check_address(&self, host: &str, address: SocketAddr) -> Result<(), String> {
-        if host == self.0 { Ok(()) } else { Err(format!("{} is in the owner's network", address.ip())) }
+    fn learn(&self) -> Learning<'_> {
+        Box::pin(async { self.has_learned.store(true, Ordering::Relaxed) })
+    }
+
+    fn check_address(&self, address: SocketAddr) -> Result<(), String> {
+        let known =
+            if address.is_ipv6() && !self.has_learned.load(Ordering::Relaxed) { "unknown" } else { "" };
+        Err(format!("{} is in the owner's network {known}", address.ip()))
     }
 }
 
 /// The error of a download from `url`, with its causes.
-async fn refusal(url: &str, only: &'static str) -> (GetError, String) {
+async fn refusal(url: &str, trusted: &str) -> (GetError, String) {
     let folder = tempfile::tempdir().expect("temporary folder");
-    let cache = Cache::open_for(config(folder.path(), GIB), Arc::new(Only(only))).expect("open");
+    let only = Only { origin: trusted.to_owned(), ..Only::default() };
+    let cache = Cache::open_for(config(folder.path(), GIB), Arc::new(only)).expect("open");
     let artifact = Artifact { name: "model".into(), url: url.to_owned(), sha256: None, size_bytes: None };
     let error = get(&cache, &artifact).await.expect_err("the owner's network");
     let mut text = error.to_string();
@@ -472,8 +487,28 @@ async fn names_and_redirects_do_not_lead_into_the_owners_network() {
     let outside =
         answers(move |_| Reply::new("302 Found").header("Location", &location).header("Content-Length", 0))
             .await;
-    let by_name = outside.url.replace("127.0.0.1", "localhost");
-    let (error, text) = refusal(&by_name, "localhost").await;
+    let origin = outside.url.parse::<Url>().expect("an address").origin().ascii_serialization();
+    let (error, text) = refusal(&outside.url, &origin).await;
     assert!(matches!(error, GetError::Fetch { source: WebError::Forbidden { .. }, .. }), "{text}");
     assert_eq!((outside.requests(), target.requests()), (1, 0));
+    // Another port of a trusted host is another origin.
+    let (error, text) = refusal(&target.url, &origin).await;
+    assert!(matches!(error, GetError::Fetch { source: WebError::Forbidden { .. }, .. }), "{text}");
+    assert_eq!(target.requests(), 0);
+}
+
+#[tokio::test]
+async fn the_network_is_known_before_an_address_of_it_is_checked() {
+    let (_, text) = refusal("https://[2001:db8::1]/model", "elsewhere").await;
+    assert!(text.contains("is in the owner's network") && !text.contains("unknown"), "{text}");
+}
+
+#[tokio::test]
+async fn redirects_are_limited() {
+    let again =
+        answers(|_| Reply::new("302 Found").header("Location", "/again").header("Content-Length", 0)).await;
+    let origin = again.url.parse::<Url>().expect("an address").origin().ascii_serialization();
+    let (error, text) = refusal(&again.url, &origin).await;
+    assert!(matches!(error, GetError::Fetch { source: WebError::Redirects, .. }), "{text}");
+    assert_eq!(again.requests(), 6);
 }

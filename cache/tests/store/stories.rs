@@ -7,10 +7,10 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
-use island_cache::{Cache, CacheConfig, GetError, Pinned, Progress, WebError};
+use island_cache::{Beside, Cache, CacheConfig, GetError, Pinned, Progress, WebError};
 use island_protocol::{artifact::Artifact, digest::Digest};
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +39,7 @@ fn config(dir: &Path, hub: &Hub) -> CacheConfig {
         dir: dir.to_owned(),
         max_bytes: 1 << 40,
         min_free_bytes: 0,
+        beside: Vec::new(),
         hub_endpoint: hub.url.clone(),
         hub_token: None,
         hf_home: None,
@@ -310,6 +311,67 @@ async fn the_least_recently_used_is_evicted_and_pinned_files_stay() {
     let huge = hub.put("huge", &bytes(3000, 7));
     let error = get(&cache, &artifact(hub.web("huge"), Some(huge))).await.expect_err("larger than the cache");
     assert!(error.is_disk_full());
+}
+
+#[tokio::test]
+async fn folders_beside_the_cache_count_and_derived_files_are_evicted_in_turn() {
+    const SIZE: usize = 64 << 10;
+    let hub = Hub::start().await;
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let [derived, logs] = ["derived", "logs"].map(|name| folder.path().join(name));
+    let file = |path: &Path, age_s: u64| {
+        fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
+        fs::write(path, bytes(SIZE, 1)).expect("write");
+        let used = SystemTime::now() - Duration::from_secs(age_s);
+        fs::File::open(path).and_then(|file| file.set_modified(used)).expect("set its time");
+        path.to_owned()
+    };
+    let digest = "d".repeat(64);
+    let old = file(&derived.join(format!("{digest}-1")), 1000);
+    let making = file(&derived.join("making-1/scratch"), 2000);
+    let log = file(&logs.join("a/b.log"), 3000);
+    let beside =
+        vec![Beside { dir: derived.clone(), is_evictable: true }, Beside { dir: logs, is_evictable: false }];
+    let max_bytes = 5 * SIZE as u64;
+    let cache = Cache::open(CacheConfig { max_bytes, beside, ..config(&folder.path().join("cache"), &hub) });
+    let cache = cache.expect("open");
+    assert_eq!((cache.free_bytes(), cache.available_bytes()), (2 * SIZE as u64, 3 * SIZE as u64));
+    for (name, seed) in [("first", 5), ("second", 7)] {
+        hub.put(name, &bytes(SIZE, seed));
+        drop(get(&cache, &artifact(hub.web(name), None)).await.expect("fits"));
+        assert!(old.exists(), "{name}");
+    }
+    hub.put("third", &bytes(SIZE, 9));
+    drop(get(&cache, &artifact(hub.web("third"), None)).await.expect("fits after a removal"));
+    assert!(!old.exists(), "the least recently used of all");
+    let young = file(&derived.join(format!("{digest}-2")), 0);
+    hub.put("fourth", &bytes(SIZE, 11));
+    drop(get(&cache, &artifact(hub.web("fourth"), None)).await.expect("fits after a removal"));
+    assert!(young.exists() && making.exists() && log.exists());
+}
+
+#[tokio::test]
+async fn reserved_space_is_given_to_one_only() {
+    let hub = Hub::start().await;
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let cache = Cache::open(CacheConfig { max_bytes: 1 << 20, ..config(folder.path(), &hub) }).expect("open");
+    let never = CancellationToken::new();
+    hub.put("cached", &bytes(300 << 10, 3));
+    drop(get(&cache, &artifact(hub.web("cached"), None)).await.expect("fits"));
+    let first = cache.reserve(600 << 10, &never).await.expect("beside the file");
+    assert!(cache.lookup(&artifact(hub.web("cached"), None)).is_some());
+    let second = cache.reserve(300 << 10, &never).await.expect("instead of the file");
+    assert!(cache.lookup(&artifact(hub.web("cached"), None)).is_none(), "removed for it");
+    let third = cache.reserve(300 << 10, &never).await.expect_err("reserved by others");
+    assert!(third.is_disk_full(), "{third}");
+    hub.put("large", &bytes(300 << 10, 5));
+    let error = get(&cache, &artifact(hub.web("large"), None)).await.expect_err("reserved");
+    assert!(error.is_disk_full(), "{error}");
+    drop(second);
+    let third = cache.reserve(300 << 10, &never).await.expect("it is free again");
+    drop((first, third));
+    get(&cache, &artifact(hub.web("large"), None)).await.expect("fits again");
+    assert!(cache.reserve(2 << 20, &never).await.expect_err("more than the limit").is_disk_full());
 }
 
 #[tokio::test]

@@ -13,7 +13,8 @@ use crate::{args::Sail, failure::INTERRUPTED, output::Output, settings::Settings
 pub(super) async fn run(command: Sail, settings: &Settings, output: &Output) -> Result<ExitCode> {
     let Sail::Subscribe { subject, max } = command;
     let credentials = settings.client()?.watch_credentials().await?;
-    let mut watch = FabricWatch::connect(&credentials, settings.nats_url.as_deref()).await?;
+    let url = settings.nats_url.as_deref();
+    let mut watch = FabricWatch::connect(&credentials, url, settings.allow_plaintext).await?;
     let mut messages = watch.subscribe(&subject).await?;
     output.note(&format!("listening on {subject}; Ctrl-C ends"));
     let mut interrupts = signal(SignalKind::interrupt()).context("handle SIGINT")?;

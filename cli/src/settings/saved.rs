@@ -21,6 +21,8 @@ pub(crate) struct SavedSettings {
     pub(crate) api_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) nats_url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) allow_plaintext: Option<bool>,
     #[serde(flatten)]
     others: toml::Table,
 }
@@ -42,7 +44,9 @@ impl SavedSettings {
             toml::from_str(&text).map_err(|source| BadSettings { path: path.clone(), source })?;
         for key in saved.unknown_keys() {
             let show = path.display();
-            output.warn(&format!("{show}: unknown key '{key}'; there are api_url, api_key and nats_url"));
+            output.warn(&format!(
+                "{show}: unknown key '{key}'; there are api_url, api_key, nats_url and allow_plaintext"
+            ));
         }
         if saved.api_key.is_some() {
             close_to_others(&path, output)?;

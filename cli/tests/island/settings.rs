@@ -40,6 +40,34 @@ async fn flag_then_environment_then_file() {
     assert!(text.contains("island auth login"), "{text}");
 }
 
+/// Connections to 0.0.0.0 arrive on this machine, but it is not an address of loopback.
+#[tokio::test]
+async fn keys_leave_this_machine_in_plain_text_only_if_allowed() {
+    let server = Server::start().await;
+    let elsewhere = server.url.replace("127.0.0.1", "0.0.0.0");
+    let home = tempfile::tempdir().expect("temporary folder");
+    let at = [("SERVICE_API_URL", elsewhere.as_str()), ("SERVICE_API_KEY", "ak_one")];
+    let (code, text) = island(home.path(), &at, &["account"]).await;
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("is not encrypted") && text.contains("--allow-plaintext"), "{text}");
+    assert_eq!(server.asked().len(), 0, "nothing was sent");
+    let (code, text) = island(home.path(), &at, &["--allow-plaintext", "account"]).await;
+    assert_eq!(code, Some(0), "{text}");
+    let allowed = [at[0], at[1], ("SERVICE_ALLOW_PLAINTEXT", "true")];
+    let (code, text) = island(home.path(), &allowed, &["account"]).await;
+    assert_eq!(code, Some(0), "{text}");
+    let wrong = [at[0], at[1], ("SERVICE_ALLOW_PLAINTEXT", "perhaps")];
+    let (code, text) = island(home.path(), &wrong, &["account"]).await;
+    assert_eq!(code, Some(2), "{text}");
+
+    // Who allowed it when the key was saved need not repeat it.
+    let login = ["--allow-plaintext", "auth", "login", "--key", "ak_one"];
+    let (code, text) = island(home.path(), &at[..1], &login).await;
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = island(home.path(), &[], &["account"]).await;
+    assert_eq!(code, Some(0), "{text}");
+}
+
 #[tokio::test]
 async fn a_key_that_does_not_work_is_not_saved() {
     let Server { url, .. } = Server::start().await;

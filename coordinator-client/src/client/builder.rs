@@ -6,7 +6,7 @@ use island_protocol::api::PREFIX;
 use reqwest::{Url, header::HeaderValue};
 
 use super::{Client, Rules, Shared};
-use crate::{backoff::RetryPolicy, error::ClientError};
+use crate::{backoff::RetryPolicy, error::ClientError, transport};
 
 /// Settings of a new [`Client`].
 #[derive(Debug, Clone)]
@@ -16,6 +16,7 @@ pub struct ClientBuilder {
     key: Option<String>,
     user_agent: String,
     connect_timeout: Duration,
+    allow_plaintext: bool,
     rules: Rules,
 }
 
@@ -26,6 +27,7 @@ impl ClientBuilder {
             key: None,
             user_agent: concat!("island/", env!("CARGO_PKG_VERSION")).to_owned(),
             connect_timeout: Duration::from_secs(10),
+            allow_plaintext: false,
             rules: Rules {
                 timeout: Duration::from_mins(1),
                 // Streams carry a comment every 15 s: after three missed ones the other side is gone.
@@ -66,6 +68,12 @@ impl ClientBuilder {
         self
     }
 
+    /// Whether an `http:` address of another machine may be used, which sends the key in plain text; `false` by default.
+    pub fn allow_plaintext(mut self, allow: bool) -> Self {
+        self.allow_plaintext = allow;
+        self
+    }
+
     /// How failed requests are retried; [`RetryPolicy::REQUESTS`] by default.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.rules.retry = policy;
@@ -83,6 +91,9 @@ impl ClientBuilder {
         let base = self.url.trim_end_matches('/').trim_end_matches(PREFIX).trim_end_matches('/');
         let parsed = Url::parse(base).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let Some(parsed) = parsed else { return Err(ClientError::BadUrl(self.url)) };
+        if !self.allow_plaintext {
+            transport::check_http(base)?;
+        }
         let key = self.key.map(|key| HeaderValue::try_from(format!("Bearer {key}"))).transpose();
         let mut key = key.map_err(|_| ClientError::BadKey)?;
         if let Some(key) = &mut key {
@@ -92,8 +103,11 @@ impl ClientBuilder {
             .tcp_nodelay(true)
             .connect_timeout(self.connect_timeout)
             .user_agent(self.user_agent)
-            .build()
-            .map_err(ClientError::Setup)?;
+            // A redirect must not lead to plain text.
+            .https_only(parsed.scheme() == "https");
+        // Plain text for this machine must not travel to a proxy of the environment.
+        let http = if parsed.scheme() == "http" && !self.allow_plaintext { http.no_proxy() } else { http };
+        let http = http.build().map_err(ClientError::Setup)?;
         let base_text = base.to_owned();
         Ok(Client { shared: Arc::new(Shared { http, base: parsed, base_text, key, rules: self.rules }) })
     }
@@ -111,6 +125,18 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_not_sent_in_plain_text_unless_allowed() {
+        for plain in ["http://example.org", "http://10.0.0.1:8080/api/v1", "http://0.0.0.0:1"] {
+            let builder = || Client::builder(plain).key("ak_secret");
+            assert!(matches!(builder().build(), Err(ClientError::PlainText(_))), "{plain}");
+            builder().allow_plaintext(true).build().expect("allowed");
+        }
+        for private in ["https://example.org", "http://127.0.0.1:8080", "http://localhost:8080"] {
+            Client::builder(private).key("ak_secret").build().expect("encrypted, or on this machine");
+        }
+    }
+
+    #[test]
     fn the_version_prefix_is_optional() {
         for url in ["https://example.org", "https://example.org/", "https://example.org/api/v1/"] {
             assert_eq!(Client::new(url, None).expect("client").base_url(), "https://example.org");
@@ -119,8 +145,8 @@ mod tests {
 
     #[test]
     fn a_key_is_a_header_and_never_shown() {
-        assert!(matches!(Client::new("http://x", Some("ak_a\nb".into())), Err(ClientError::BadKey)));
-        let client = Client::new("http://x", Some("ak_secret".into())).expect("client");
+        assert!(matches!(Client::new("https://x", Some("ak_a\nb".into())), Err(ClientError::BadKey)));
+        let client = Client::new("https://x", Some("ak_secret".into())).expect("client");
         assert!(!format!("{client:?}").contains("ak_secret"));
     }
 }

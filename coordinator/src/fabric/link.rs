@@ -8,11 +8,13 @@ use std::{
     time::Duration,
 };
 
-use async_nats::{Client, ConnectOptions, Event, HeaderMap, Request, jetstream};
+use async_nats::{Client, ConnectOptions, Event, HeaderMap, Request, ServerAddr, jetstream};
 use bytes::Bytes;
 use fail::fail_point;
 use island_daemon::chain::Chain;
-use island_protocol::{MAX_MESSAGE_BYTES, fabric::SIGNATURE_HEADER, ids::HostId, subjects};
+use island_protocol::{
+    MAX_MESSAGE_BYTES, address::is_loopback, fabric::SIGNATURE_HEADER, ids::HostId, subjects,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
     sync::watch,
@@ -161,6 +163,16 @@ impl Link {
         Ok(link)
     }
 
+    /// Warns if Islands refuse `public_url` because the server does not require TLS.
+    pub(crate) fn check_public(&self, public_url: &str) {
+        if is_refused(public_url, self.client.server_info().tls_required) {
+            tracing::warn!(
+                public_url,
+                "Islands on other machines refuse this address: nats-server does not require TLS; see fabric init --tls-certificate"
+            );
+        }
+    }
+
     /// Creates the stream of job events if it does not exist, as after a restart of the server with an empty store.
     pub(crate) async fn ensure_stream(&self) -> Result<(), LinkError> {
         event_stream::ensure(&self.jetstream).await.map_err(LinkError::Stream)
@@ -271,6 +283,12 @@ impl Link {
     }
 }
 
+/// Whether clients refuse a fabric address: it is on another machine, and its server does not require TLS.
+fn is_refused(url: &str, requires_tls: bool) -> bool {
+    let server = url.parse::<ServerAddr>().ok();
+    server.is_some_and(|server| !requires_tls && !server.tls_required() && !is_loopback(server.host()))
+}
+
 /// JSON of a message. Every message type serializes.
 pub(crate) fn encode(message: &impl Serialize) -> Bytes {
     serde_json::to_vec(message).expect("fabric messages serialize").into()
@@ -293,5 +311,20 @@ fn record(connectivity: &watch::Sender<Connectivity>, dropped: &AtomicU64, event
             tracing::debug!(subscription = id, "this client dropped a message");
         }
         other => tracing::debug!(event = %other, "fabric"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_islands_refuse_are_known() {
+        assert!(is_refused("nats://nats.example.org:4222", false));
+        assert!(is_refused("10.0.0.1", false));
+        assert!(!is_refused("nats://nats.example.org:4222", true));
+        // A server at this address has TLS, whatever the server of `fabric.url` requires.
+        assert!(!is_refused("tls://nats.example.org:4222", false));
+        assert!(!is_refused("nats://127.0.0.1:4222", false));
     }
 }

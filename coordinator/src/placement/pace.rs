@@ -13,7 +13,7 @@ use island_protocol::{
 
 /// Weight of the latest job in a mean.
 const WEIGHT: f64 = 0.2;
-/// Largest difference that one job counts: a hundred times faster or slower says more about the job than about the Island.
+/// Largest difference that one job counts: a hundred times faster or slower is due to the job rather than to the Island.
 const MAX_DIFFERENCE: f64 = 6.0;
 /// Cargos whose usual time is kept; one is forgotten for a new one.
 const MAX_CARGOS: usize = 512;

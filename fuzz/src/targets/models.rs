@@ -48,6 +48,11 @@ pub(super) fn onnx(input: &[u8]) -> bool {
     checked.is_ok()
 }
 
+/// A WebAssembly program, before it is compiled.
+pub(super) fn program(input: &[u8]) -> bool {
+    island_runtimes_wasm::inspect::inspect(input).is_ok()
+}
+
 /// A Core ML package: the model, and its file of weights. Every function is lowered to a graph.
 pub(super) fn coreml_package(input: &[u8]) -> bool {
     let [model, weights] = parts(input);

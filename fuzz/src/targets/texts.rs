@@ -78,9 +78,6 @@ pub(super) fn clip_tokenizer(input: &[u8]) -> bool {
 pub(super) fn template(input: &[u8]) -> bool {
     let [source, conversation] = parts(input);
     let Ok(source) = String::from_utf8(source.to_vec()) else { return false };
-    if uses_a_namespace_as_value(&source) {
-        return false;
-    }
     let conversation: Value = serde_json::from_slice(conversation).unwrap_or_default();
     let mut messages = vec![Message::new("system", "Be short."), Message::new("user", TEXT)];
     for given in conversation.as_array().into_iter().flatten() {
@@ -100,15 +97,4 @@ pub(super) fn template(input: &[u8]) -> bool {
         assert!(text.len() <= 8 << 20, "{} bytes were rendered", text.len());
     }
     true
-}
-
-/// Whether the namespace of the seeds, `ns`, is used as a whole. One that contains itself overflows the stack when it is printed: a fault of
-/// the renderer that is not fixed (docs/decisions/0074), and would end every long run.
-fn uses_a_namespace_as_value(source: &str) -> bool {
-    let in_name = |letter: char| letter.is_alphanumeric() || letter == '_';
-    source.match_indices("ns").any(|(at, name)| {
-        let (before, after) = (&source[..at], &source[at + name.len()..]);
-        let is_whole = !before.ends_with(in_name) && !after.starts_with(in_name);
-        is_whole && !after.starts_with('.') && !after.starts_with(" = namespace(")
-    })
 }

@@ -24,16 +24,28 @@ const OOM_SCORE: i64 = 500;
 
 /// The container of one job. The Cargo's command replaces the image's own unless it is empty.
 pub fn create_body(spec: &Spec, labels: &ContainerLabels) -> ContainerCreateBody {
-    let Spec { image, command, limits, gpus, egress_mount } = spec;
+    let Spec { image, cleared, command, limits, gpus, egress_mount } = spec;
     let egress_mount = egress_mount.as_deref();
     let given = !command.is_empty();
     let mut env = vec![format!("HOME={SCRATCH}"), format!("TMPDIR={SCRATCH}"), "LANG=C.UTF-8".to_owned()];
-    if gpus.is_empty() {
-        // An image can request GPUs by this variable where NVIDIA's runtime is the daemon's default.
-        env.push("NVIDIA_VISIBLE_DEVICES=void".to_owned());
-    }
+    // An image can request GPUs and drivers by these variables, where NVIDIA's runtime is the daemon's default or with an owner's GPU.
+    let own = if gpus.is_empty() {
+        "NVIDIA_VISIBLE_DEVICES=void"
+    } else {
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+    };
+    env.push(own.to_owned());
     // Hooks of the host run with the environment of a container in some versions of toolkits: an image must not load code into them.
-    env.extend(["LD_PRELOAD=", "LD_AUDIT="].map(str::to_owned));
+    env.extend(["LD_PRELOAD=", "LD_AUDIT=", "LD_LIBRARY_PATH="].map(str::to_owned));
+    let is_set = |name: &str| env.iter().any(|set| set.split('=').next() == Some(name));
+    // With a GPU, the daemon names it by this variable.
+    let is_daemons = |name: &str| !gpus.is_empty() && name == "NVIDIA_VISIBLE_DEVICES";
+    let cleared: Vec<String> = cleared
+        .iter()
+        .filter(|name| !is_set(name) && !is_daemons(name))
+        .map(|name| format!("{name}="))
+        .collect();
+    env.extend(cleared);
     env.extend(egress_mount.into_iter().flat_map(|_| egress_mount::variables()));
     ContainerCreateBody {
         image: Some(image.clone()),

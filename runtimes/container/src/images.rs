@@ -5,7 +5,7 @@ mod reference;
 mod retention;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     path::{Path, PathBuf},
     sync::Arc,
     time::UNIX_EPOCH,
@@ -41,6 +41,8 @@ use crate::{
 const IMAGE: &str = "model";
 /// Prefix of the names of our images.
 const PREFIX: &str = "island/";
+/// Beginnings of the names of variables of images that are cleared.
+const CLEARED: [&str; 3] = ["LD_", "GLIBC_", "NVIDIA_"];
 
 /// Source of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +83,8 @@ pub struct Image {
     pub id: String,
     /// Whether it has an entry point.
     pub has_program: bool,
+    /// Names of its variables that must not have an effect, in order.
+    pub cleared: Vec<String>,
 }
 
 /// The images of one daemon.
@@ -204,7 +208,8 @@ impl Images {
         }
         let some = |words: Option<Vec<String>>| words.is_some_and(|words| !words.is_empty());
         let has_program = some(config.entrypoint) || some(config.cmd);
-        Ok(found.id.map(|id| Image { id, has_program }))
+        let cleared = cleared(&config.env.unwrap_or_default());
+        Ok(found.id.map(|id| Image { id, has_program, cleared }))
     }
 
     async fn unpack(&self, name: &str, path: &Path, state: &watch::Sender<State>) -> Result<(), Failure> {
@@ -283,15 +288,20 @@ impl Images {
             };
             let named = found.into_iter().filter_map(|image| {
                 let name = image.repo_tags.first()?.strip_suffix(":latest")?.to_owned();
-                Some(StoredImage { bytes: image.size.max(0) as u64, used: used(&name), name })
+                let references = pulled_as(&name, &image.repo_tags, image.repo_digests);
+                Some(StoredImage { bytes: image.size.max(0) as u64, used: used(&name), name, references })
             });
             named.collect()
         };
-        for name in excess(kept) {
+        for StoredImage { name, references, .. } in excess(kept) {
             self.known().remove(&name);
-            if let Err(error) = self.daemon.quick.remove_image(&name, None::<RemoveImageOptions>, None).await
-            {
-                tracing::debug!(image = name, %error, "an image could not be removed");
+            // The last one removes the content.
+            for reference in std::iter::once(name).chain(references) {
+                let removed = self.daemon.quick.remove_image(&reference, None::<RemoveImageOptions>, None);
+                if let Err(error) = removed.await {
+                    tracing::debug!(image = reference, %error, "an image could not be removed");
+                    break;
+                }
             }
         }
     }
@@ -308,6 +318,22 @@ impl Images {
     fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
         self.known.lock()
     }
+}
+
+/// The references that pulling an image by its digest left beside our name. None if it has a name of others: then it is not ours alone.
+fn pulled_as(name: &str, names: &[String], digests: Vec<String>) -> Vec<String> {
+    let Some(digest) = name.strip_prefix(PREFIX).filter(|_| names.len() == 1) else { return Vec::new() };
+    let end = format!("@sha256:{digest}");
+    digests.into_iter().filter(|reference| reference.ends_with(&end)).collect()
+}
+
+/// Names of variables that load code into programs of the host, such as hooks that run with the environment of a container, or that configure
+/// NVIDIA's toolkit.
+fn cleared(variables: &[String]) -> Vec<String> {
+    let names = variables.iter().map(|variable| variable.split('=').next().unwrap_or_default());
+    let acts = |name: &&str| CLEARED.iter().any(|start| name.starts_with(start));
+    let names: BTreeSet<&str> = names.filter(acts).collect();
+    names.into_iter().map(str::to_owned).collect()
 }
 
 /// Reads a daemon's reports to their end, and returns the last value that `find` returned.
@@ -356,4 +382,47 @@ fn rejected(error: &bollard::errors::Error) -> Failure {
 
 fn reading_failed() -> Failure {
     Failure::of_host(FailureCode::InternalError, "reading the image file failed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_that_act_on_the_host_are_cleared() {
+        let image = [
+            "PATH=/bin",
+            "NVIDIA_VISIBLE_DEVICES=all",
+            "NVIDIA_REQUIRE_CUDA=cuda>=12",
+            "LD_LIBRARY_PATH=/evil",
+            "LD_DEBUG",
+            "GLIBC_TUNABLES=x=y",
+            "OLD_LD_=1",
+            "LD_LIBRARY_PATH=/twice",
+        ];
+        let names = [
+            "GLIBC_TUNABLES",
+            "LD_DEBUG",
+            "LD_LIBRARY_PATH",
+            "NVIDIA_REQUIRE_CUDA",
+            "NVIDIA_VISIBLE_DEVICES",
+        ];
+        assert_eq!(cleared(&image.map(str::to_owned)), names);
+    }
+
+    #[test]
+    fn only_what_pulling_left_is_removed_with_a_name() {
+        let digest = "a".repeat(64);
+        let name = format!("island/{digest}");
+        let own = format!("registry.example/tool@sha256:{digest}");
+        let all = || vec![own.clone(), format!("registry.example/tool@sha256:{}", "b".repeat(64))];
+        let names = |tags: &[&str]| tags.iter().map(|tag| (*tag).to_owned()).collect::<Vec<_>>();
+        assert_eq!(pulled_as(&name, &names(&["island/a:latest"]), all()), std::slice::from_ref(&own));
+        let shared = names(&["island/a:latest", "busybox:latest"]);
+        assert_eq!(pulled_as(&name, &shared, all()), Vec::<String>::new(), "the owner uses it, too");
+        assert_eq!(
+            pulled_as("island/file-1", &names(&["island/file-1:latest"]), all()),
+            Vec::<String>::new()
+        );
+    }
 }

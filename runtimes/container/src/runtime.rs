@@ -114,7 +114,8 @@ impl Containers {
             let command = parsed.table.command.clone();
             let egress_mount = self.egress_mount(&parsed.table, context.key)?;
             let gpus = if parsed.limits.gpus { self.settings.gpus.clone() } else { Vec::new() };
-            let spec = Spec { image: image.id, command, limits: parsed.limits, gpus, egress_mount };
+            let Image { id, cleared, .. } = image;
+            let spec = Spec { image: id, cleared, command, limits: parsed.limits, gpus, egress_mount };
             match self.container(&spec, context.key).await {
                 Ok(started) => return Ok(follow(&self.daemon, started, &spec.limits, request, context).await),
                 Err(NotStarted::Failed(failure)) => return Err(failure),

@@ -29,6 +29,8 @@ const MAX_WAIT: Duration = Duration::from_mins(30);
 pub struct Spec {
     /// The image, by the daemon's name for its content.
     pub image: String,
+    /// Variables of the image that are cleared.
+    pub cleared: Vec<String>,
     /// What runs in it.
     pub command: Vec<String>,
     /// Its limits.
@@ -99,7 +101,8 @@ impl Starter {
         let labels = ContainerLabels { maker: &self.maker, key, lifetime: spec.limits.time + MAX_WAIT };
         let mut body = create_body(spec, &labels);
         if let Some(host) = &mut body.host_config {
-            host.runtime.clone_from(&self.daemon.abilities.runtime);
+            let runtime = self.daemon.abilities.runtime(!spec.gpus.is_empty(), spec.egress_mount.is_some());
+            host.runtime = runtime.map(str::to_owned);
         }
         let options = CreateContainerOptions { name: key.map(container_name), platform: String::new() };
         let docker = &self.daemon.quick;

@@ -53,6 +53,12 @@ impl Nearby {
     }
 }
 
+/// Whether an address belongs to the household that has the address `own` on the internet.
+pub(crate) fn is_household(own: IpAddr, address: IpAddr) -> bool {
+    let length = if own.is_ipv4() { 32 } else { HOUSEHOLD };
+    contains((own, length), address)
+}
+
 /// The prefix by which a network translates addresses, from an address of [`IPV4_ONLY`].
 pub(crate) fn translation(address: Ipv6Addr) -> Option<(Ipv6Addr, u32)> {
     let bits = address.to_bits();

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     address::{Forbidden, may_connect},
-    nearby::{IPV4_ONLY, Nearby, is_translated, translation},
+    nearby::{IPV4_ONLY, Nearby, is_household, is_translated, translation},
 };
 
 /// Resolves names, and decides which addresses may be connected to.
@@ -29,6 +29,8 @@ pub trait Outside: Send + Sync + 'static {
 #[derive(Debug, Default)]
 pub struct Internet {
     translations: Mutex<Option<Translations>>,
+    /// The address under which a server saw this machine.
+    external: Mutex<Option<IpAddr>>,
 }
 
 /// Prefixes by which this network translates addresses to IPv4, with their lengths.
@@ -42,8 +44,14 @@ struct Translations {
 const PREFIXES_KEPT: Duration = Duration::from_mins(10);
 
 impl Internet {
-    /// Finds out how this network translates addresses, unless it was found out a moment ago.
-    async fn learn_translations(&self) {
+    /// Refuses the address under which a server on the internet saw this machine from now on: a router that translates addresses may answer
+    /// there from inside.
+    pub fn set_external(&self, address: IpAddr) {
+        *self.external.lock() = Some(address.to_canonical());
+    }
+
+    /// Finds out how this network translates addresses, unless it was found out a moment ago. Awaited before an address of IPv6 is checked.
+    pub async fn learn_translations(&self) {
         let is_known = |known: &Translations| known.found.elapsed() < PREFIXES_KEPT;
         if self.translations.lock().as_ref().is_some_and(is_known) {
             return;
@@ -51,7 +59,12 @@ impl Internet {
         // A network that does not translate has no such addresses.
         let place = (IPV4_ONLY, 0);
         let found = tokio::net::lookup_host(place).await;
-        let prefixes = found.into_iter().flatten().filter_map(|address| match address.ip() {
+        self.set_translations(found.into_iter().flatten().map(|address| address.ip()));
+    }
+
+    /// Replaces what is known about translated addresses by the addresses of `ipv4only.arpa` in this network.
+    pub fn set_translations(&self, found: impl IntoIterator<Item = IpAddr>) {
+        let prefixes = found.into_iter().filter_map(|address| match address {
             IpAddr::V6(address) => translation(address),
             IpAddr::V4(_) => None,
         });
@@ -81,6 +94,9 @@ impl Outside for Internet {
         {
             return Err(Forbidden("an IPv4 address, translated by this network"));
         }
+        if self.external.lock().is_some_and(|external| is_household(external, ip)) {
+            return Err(Forbidden("this machine, as the internet sees it"));
+        }
         Nearby::here().map_err(|_| Forbidden("unknown, because the routes cannot be read"))?.check(ip)?;
         elsewhere(UdpSocket::bind((ip, 0)).map(drop))
     }
@@ -99,6 +115,23 @@ fn elsewhere(bound: io::Result<()>) -> Result<(), Forbidden> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_external_address_is_refused() {
+        let internet = Internet::default();
+        let at = |ip: &str| internet.check(SocketAddr::new(ip.parse().expect("an address"), 443));
+        assert_eq!(at("9.9.9.9"), Ok(()));
+        internet.set_external("9.9.9.9".parse().expect("an address"));
+        assert!(at("9.9.9.9").is_err());
+        assert_eq!(at("9.9.9.8"), Ok(()), "a neighbor of the provider");
+        internet.set_external("::ffff:9.9.9.8".parse().expect("an address"));
+        assert!(at("9.9.9.8").is_err(), "a mapped address is the same");
+        // Without a network that has IPv6, another one is refused for another reason.
+        internet.set_external("2620:fe:0:100::fe".parse().expect("an address"));
+        let is_own = |ip: &str| at(ip).is_err_and(|Forbidden(kind)| kind.contains("as the internet sees it"));
+        assert!(is_own("2620:fe:0:1ff::9"), "another network of the household");
+        assert!(!is_own("2620:fe:0:200::9"));
+    }
 
     #[test]
     fn an_address_is_elsewhere_only_if_the_system_says_so() {

@@ -8,13 +8,16 @@ mod written;
 use std::{fs, sync::Arc};
 
 use half::f16;
-use island_runtimes_kit::error::{EngineError, ErrorKind, invalid_model};
+use island_runtimes_kit::{
+    error::{EngineError, ErrorKind, invalid_model},
+    stop::{self, Stop},
+};
 use ndarray::{ArrayD, ArrayViewD, IxDyn};
 use ort::{
     environment::Environment,
     ep::CPU,
     session::{
-        Session, SessionInputValue,
+        RunOptions, Session, SessionInputValue,
         builder::{GraphOptimizationLevel, SessionBuilder},
     },
     value::{DynValue, Tensor, TensorElementType, ValueType},
@@ -297,13 +300,19 @@ impl Graph {
         &self.lanes
     }
 
-    /// Runs it once.
+    /// Runs it once. Ends early if the job that this thread computes is cancelled.
     pub fn run(&self, feeds: Feeds<'_>) -> Result<Results, EngineError> {
-        self.run_in(&mut self.lanes.enter(), feeds)
+        let job = stop::current();
+        self.run_in(&mut self.lanes.enter(), feeds, job.as_slice())
     }
 
-    /// Runs it once in the given session.
-    pub fn run_in(&self, lane: &mut Lane<'_>, mut feeds: Feeds<'_>) -> Result<Results, EngineError> {
+    /// Runs it once in the given session, for these jobs. Ends early if all of them are cancelled.
+    pub fn run_in(
+        &self,
+        lane: &mut Lane<'_>,
+        mut feeds: Feeds<'_>,
+        jobs: &[Stop],
+    ) -> Result<Results, EngineError> {
         let known = default_inputs::Known::of(&feeds);
         let mut values = Vec::with_capacity(self.inputs.len());
         for input in &self.inputs {
@@ -323,7 +332,22 @@ impl Graph {
             values.push((input.name.as_str(), value));
         }
         let _turn = self.reserved.as_ref().map(Reserved::turn);
-        let mut given = lane.session().run(values).map_err(|error| self.broke(error))?;
+        let options = Arc::new(RunOptions::new().map_err(|error| self.broke(error))?);
+        let are_cancelled = |jobs: &[Stop]| !jobs.is_empty() && jobs.iter().all(Stop::is_cancelled);
+        let end = {
+            let (options, jobs) = (Arc::clone(&options), jobs.to_vec());
+            move || {
+                if are_cancelled(&jobs) {
+                    // Without an effect the run goes on, and its jobs end after it.
+                    let _ = options.terminate();
+                }
+            }
+        };
+        let end: Arc<dyn Fn() + Send + Sync> = Arc::new(end);
+        let _endings: Vec<_> = jobs.iter().map(|job| job.end_with(Arc::clone(&end))).collect();
+        let ran = lane.session().run_with_options(values, &options);
+        let ended = |error| if are_cancelled(jobs) { EngineError::interrupted() } else { self.broke(error) };
+        let mut given = ran.map_err(ended)?;
         let take = |name: &String| given.remove(name).map(|value| (name.clone(), value));
         let values: Vec<_> = self.outputs.iter().filter_map(take).collect();
         if self.watch.is_on() {

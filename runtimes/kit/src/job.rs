@@ -12,15 +12,17 @@ use island_protocol::{
 use island_runtimes_api::{EventSink, Phase, RunContext, WorkCounter};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
-use crate::error::{EngineError, invalid_input};
+use crate::{
+    error::{EngineError, invalid_input},
+    stop::Stop,
+};
 
 /// A running job: where its events go, and whether it is cancelled.
 #[derive(Debug, Clone)]
 pub struct Job {
     events: EventSink,
-    cancel: CancellationToken,
+    stop: Stop,
     work: WorkCounter,
     /// Tokens read and generated so far: the usage of a job that ends without an answer.
     used: Arc<[AtomicU64; 2]>,
@@ -45,19 +47,21 @@ impl Answer {
 }
 
 impl Job {
-    /// The job of a run.
-    pub fn new(context: &RunContext) -> Self {
-        let RunContext { events, cancel, work, .. } = context;
-        Self { events: events.clone(), cancel: cancel.clone(), work: work.clone(), used: Arc::default() }
+    /// The job of a run, cancelled by `stop`.
+    pub fn new(context: &RunContext, stop: Stop) -> Self {
+        let RunContext { events, work, .. } = context;
+        Self { events: events.clone(), stop, work: work.clone(), used: Arc::default() }
+    }
+
+    /// Its cancellation.
+    pub fn stop(&self) -> &Stop {
+        &self.stop
     }
 
     /// Counts a step as done. Returns an error if the job is cancelled. Called between steps.
     pub fn step(&self) -> Result<(), EngineError> {
         self.work.advance(1);
-        if self.cancel.is_cancelled() {
-            return Err(EngineError::interrupted());
-        }
-        Ok(())
+        self.stop.check()
     }
 
     /// Marks the begin of the computation.

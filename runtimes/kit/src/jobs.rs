@@ -1,6 +1,6 @@
 //! Running blocking engine code as asynchronous jobs.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use island_protocol::job::Outcome;
 use island_runtimes_api::{Phase, RunContext, RunRequest};
@@ -12,6 +12,7 @@ use crate::{
     error::{EngineError, ErrorKind},
     job::{Answer, Job},
     pipeline::Pipeline,
+    stop::{CancelOnDrop, Stop},
 };
 
 /// How often a job that computes counts as alive. One run of a large graph takes long, and nothing can be counted within it.
@@ -65,8 +66,8 @@ impl<M: ?Sized + Send + Sync + 'static> Jobs<M> {
         model.ok_or_else(|| EngineError::new(ErrorKind::Crashed, "the model is no longer loaded"))
     }
 
-    /// Waits for a permit and runs `answer` on a blocking thread. Cancelling the context, or dropping the future, ends the job at its next
-    /// [`Job::step`].
+    /// Waits for a permit and runs `answer` on a blocking thread. Cancelling the context, or dropping the future, ends the computation that
+    /// runs, if it can be ended ([`stop`](crate::stop)), and the job at its next [`Job::step`].
     pub async fn run(
         &self,
         context: RunContext,
@@ -83,15 +84,16 @@ impl<M: ?Sized + Send + Sync + 'static> Jobs<M> {
             Err(error) => return Outcome::failed(error.into()),
         };
         // A dropped run stops its thread too.
-        let cancel = context.cancel.child_token();
-        let _stop = cancel.clone().drop_guard();
+        let stop = Stop::new(context.cancel.child_token());
+        let _stop = CancelOnDrop(stop.clone());
         let work = context.work.clone();
-        let job = Job::new(&RunContext { cancel, ..context });
+        let job = Job::new(&context, stop.clone());
+        drop(context);
         let counted = job.clone();
         let thread = self.threads.spawn_blocking(move || {
             let _permit = permit;
             job.begin();
-            answer(&model, &job)
+            job.stop().clone().within(|| answer(&model, &job))
         });
         let progress = async {
             loop {
@@ -99,8 +101,14 @@ impl<M: ?Sized + Send + Sync + 'static> Jobs<M> {
                 work.advance(1);
             }
         };
+        let cancelled = async {
+            stop.end_when_cancelled().await;
+            // The thread returns soon, with what it has.
+            std::future::pending::<Infallible>().await
+        };
         let answered = tokio::select! {
             answered = thread => answered,
+            never = cancelled => match never {},
             () = progress => unreachable!("the loop has no end"),
         };
         let used = counted.used();

@@ -94,7 +94,7 @@ fn is(allowed: &str, value: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, fs, path::Path};
+    use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
     use serde_json::json;
 
@@ -135,10 +135,9 @@ mod tests {
                 Others::Refused => "Other keys are refused.",
                 Others::Ignored => "Other keys describe the network, which the graph contains.",
             };
-            text.push_str(&format!(
-                "\n## `{}`\n\n{} {others}\n\n| key | effect |\n| --- | --- |\n",
-                table.file, table.about
-            ));
+            let Table { file, about, .. } = table;
+            write!(text, "\n## `{file}`\n\n{about} {others}\n\n| key | effect |\n| --- | --- |\n")
+                .expect("text");
             for (key, effect) in table.keys {
                 let effect = match effect {
                     Effect::Used => "used".to_owned(),
@@ -146,7 +145,7 @@ mod tests {
                     Effect::Only([]) => "refused".to_owned(),
                     Effect::Only(values) => format!("refused, except for `{}`", values.join("`, `")),
                 };
-                text.push_str(&format!("| `{key}` | {effect} |\n"));
+                writeln!(text, "| `{key}` | {effect} |").expect("text");
             }
         }
         text
@@ -161,8 +160,7 @@ with an error that names file, key and value; nothing is charged. The tables are
 
     #[test]
     fn what_is_not_supported_is_refused_by_file_key_and_value() {
-        let refused =
-            |settings: Value| GENERATION.check(&settings).expect_err("refused").message().to_owned();
+        let refused = |settings: Value| GENERATION.check(&settings).expect_err("refused").message();
         assert_eq!(
             refused(json!({"num_beams": 4, "num_beam_groups": 2})),
             "generation_config.json: num_beam_groups = 2 is not supported"

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`error`] | the error of engines, and how it appears on the wire |
 //! | [`job`], [`jobs`] | a running job as engine code sees it; running blocking code as asynchronous jobs |
+//! | [`stop`] | cancellation within a step |
 //! | [`pipeline`] | what every task implements |
 //! | [`repository`] | the files of a Cargo, read with size limits |
 //! | [`media`] | images and audio in and out |
@@ -20,4 +21,5 @@ pub mod media;
 pub mod pipeline;
 pub mod repository;
 pub mod speech;
+pub mod stop;
 pub mod text;

@@ -10,6 +10,7 @@ use island_runtimes_graph::{Feeds, Graph, lanes::Lane};
 use island_runtimes_kit::{
     error::{EngineError, ErrorKind},
     job::Job,
+    stop::Stop,
 };
 use ndarray::{Array2, ArrayD, ArrayViewD, Axis, Slice};
 use parking_lot::{Condvar, Mutex};
@@ -86,6 +87,7 @@ type Answer = Arc<Mutex<Option<Result<RowResults, EngineError>>>>;
 #[derive(Debug)]
 struct Waiting {
     row: Row,
+    job: Stop,
     answer: Answer,
 }
 
@@ -124,8 +126,11 @@ impl Batcher {
     /// Runs the graph on these texts.
     pub fn run(&self, rows: Vec<Row>, job: &Job) -> Result<Vec<RowResults>, EngineError> {
         let answers: Vec<Answer> = rows.iter().map(|_| Answer::default()).collect();
-        let waiting =
-            rows.into_iter().zip(&answers).map(|(row, answer)| Waiting { row, answer: Arc::clone(answer) });
+        let waiting = rows.into_iter().zip(&answers).map(|(row, answer)| Waiting {
+            row,
+            job: job.stop().clone(),
+            answer: Arc::clone(answer),
+        });
         self.queue.lock().waiting.extend(waiting);
         answers.iter().map(|answer| self.answer(answer, job)).collect()
     }
@@ -178,7 +183,9 @@ impl Batcher {
     /// The lane and the texts are dropped in here, so that a thread woken afterwards finds the lane free and the texts answered.
     fn run_some(&self, mut lane: Lane<'_>, chosen: Vec<Waiting>) {
         let rows: Vec<&Row> = chosen.iter().map(|one| &one.row).collect();
-        match self.run_together(&mut lane, &rows) {
+        // A run goes on as long as one of its texts is wanted, also if the job of this thread is cancelled.
+        let jobs: Vec<Stop> = chosen.iter().map(|one| one.job.clone()).collect();
+        match self.run_together(&mut lane, &rows, &jobs) {
             Ok(results) => {
                 for (one, result) in chosen.iter().zip(results) {
                     *one.answer.lock() = Some(Ok(result));
@@ -188,7 +195,12 @@ impl Batcher {
         }
     }
 
-    fn run_together(&self, lane: &mut Lane<'_>, rows: &[&Row]) -> Result<Vec<RowResults>, EngineError> {
+    fn run_together(
+        &self,
+        lane: &mut Lane<'_>,
+        rows: &[&Row],
+        jobs: &[Stop],
+    ) -> Result<Vec<RowResults>, EngineError> {
         let longest = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
         let shape = (rows.len(), longest);
         let at =
@@ -200,7 +212,7 @@ impl Batcher {
             .ints("input_ids", ids.into_dyn())
             .ints("attention_mask", mask.into_dyn())
             .ints("token_type_ids", types.into_dyn());
-        let results = self.graph.run_in(lane, feeds)?;
+        let results = self.graph.run_in(lane, feeds, jobs)?;
         let lengths: Vec<usize> = rows.iter().map(|row| row.ids.len()).collect();
         let mut apart: Vec<RowResults> = rows.iter().map(|_| Vec::new()).collect();
         for name in self.graph.outputs() {

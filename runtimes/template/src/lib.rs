@@ -1,22 +1,36 @@
 //! A model's chat template, rendered within limits: it is an untrusted program from the model's file.
 
+mod bounds;
 mod clock;
 mod depth;
 mod widths;
 
-use std::io::{self, Write};
+use std::collections::BTreeMap;
 
+use bounds::Bounds;
 use island_protocol::job::{Failure, FailureCode};
-use minijinja::{Environment, Error, ErrorKind, Value, context, syntax::SyntaxConfig, value::Serde};
+use minijinja::{
+    Environment, Error, ErrorKind, Value, context,
+    machinery::{self, Instructions},
+    syntax::SyntaxConfig,
+    value::Serde,
+};
 use serde_json::Value as Json;
 
 /// Maximum length of a template.
 const MAX_TEMPLATE_BYTES: usize = 1 << 20;
 /// Maximum length of the rendered text, in addition to the conversation.
 const MAX_ADDED_BYTES: usize = 1 << 20;
-/// Instruction limit for one rendering, and for each message.
-const FUEL: u64 = 1_000_000;
-const FUEL_PER_MESSAGE: u64 = 20_000;
+/// Instruction limit for one rendering, and for each message. Checks count as well.
+const FUEL: u64 = 2_000_000;
+const FUEL_PER_MESSAGE: u64 = 40_000;
+/// A value may have this many times the length of the rendered text.
+const VALUE_FACTOR: usize = 4;
+/// Maximum bytes of all results together, in addition to this many times the conversation.
+const MAX_PRODUCED_BYTES: usize = 64 << 20;
+const PRODUCED_FACTOR: usize = 32;
+/// Values that are looked at by the checks of one instruction, on average.
+const VISITS_PER_INSTRUCTION: u64 = 10;
 const MAX_RECURSION: usize = 64;
 const NAME: &str = "chat";
 
@@ -170,13 +184,29 @@ impl Template {
         tools: &[Json],
         now: i64,
     ) -> Result<String, TemplateError> {
-        let mut environment = environment.clone();
-        environment.set_fuel(Some(FUEL + FUEL_PER_MESSAGE * messages.len() as u64));
-        environment.add_function("strftime_now", move |format: &str| clock::format(format, now));
         let template = environment.get_template(NAME).map_err(|error| explain(&error))?;
+        let compiled = machinery::get_compiled_template(&template);
+        let code = bounds::guarded(&compiled.instructions);
+        let blocks: BTreeMap<&str, Instructions<'_>> =
+            compiled.blocks.iter().map(|(name, code)| (*name, bounds::guarded(code))).collect();
+        let mut environment = environment.clone();
+        // It could include itself, without checks.
+        environment.remove_template(NAME);
+        let fuel = FUEL + FUEL_PER_MESSAGE * messages.len() as u64;
+        environment.set_fuel(Some(fuel));
+        environment.add_function("strftime_now", move |format: &str| clock::format(format, now));
         let given: usize = messages.iter().map(|message| message.content.len()).sum();
-        let mut output =
-            Bounded { text: Vec::new(), left: MAX_ADDED_BYTES.saturating_add(given.saturating_mul(2)) };
+        let longest = MAX_ADDED_BYTES.saturating_add(given.saturating_mul(2));
+        let data = messages.iter().flat_map(|message| &message.calls).chain(tools);
+        let data: usize = given + data.map(|value| value.to_string().len()).sum::<usize>();
+        let value = MAX_ADDED_BYTES.saturating_add(data.saturating_mul(2)).saturating_mul(VALUE_FACTOR);
+        let produced = MAX_PRODUCED_BYTES.saturating_add(data.saturating_mul(PRODUCED_FACTOR));
+        let bounds = Bounds {
+            value: value as u64,
+            produced: (produced as u64).into(),
+            visits: fuel.saturating_mul(VISITS_PER_INSTRUCTION).into(),
+        };
+        bounds.install(&mut environment);
         let values = context! {
             messages => messages.iter().map(Message::as_value).collect::<Vec<_>>(),
             bos_token => self.bos.as_str(),
@@ -189,8 +219,12 @@ impl Template {
         } else {
             context! { tools => Value::from(Serde(tools)), ..values }
         };
-        template.render_captured_to(values, &mut output).map_err(|error| explain(&error))?;
-        String::from_utf8(output.text).map_err(|error| TemplateError::Render(error.to_string()))
+        let mut text = String::new();
+        let mut output = machinery::make_string_output(&mut text);
+        let escape = compiled.initial_auto_escape.clone();
+        machinery::eval(&environment, &code, values, &blocks, &mut output, escape)
+            .map_err(|error| explain(&error))?;
+        if text.len() > longest { Err(TemplateError::Limit) } else { Ok(text) }
     }
 }
 
@@ -213,6 +247,10 @@ fn compile(source: String) -> Result<Environment<'static>, TemplateError> {
     environment.add_filter("format", widths::format);
     environment.add_filter("indent", widths::indent);
     environment.add_filter("tojson", widths::tojson);
+    environment.add_filter("join", widths::join);
+    environment.add_filter("replace", widths::replace);
+    environment.add_filter("batch", widths::batch);
+    environment.add_filter("slice", widths::slice);
     environment.add_function("raise_exception", |message: &str| {
         Err::<Value, _>(Error::new(ErrorKind::InvalidOperation, format!("{REFUSAL}{message}")))
     });
@@ -224,7 +262,7 @@ fn compile(source: String) -> Result<Environment<'static>, TemplateError> {
 const REFUSAL: &str = "refused: ";
 
 fn explain(error: &Error) -> TemplateError {
-    if matches!(error.kind(), ErrorKind::OutOfFuel | ErrorKind::WriteFailure) {
+    if error.kind() == ErrorKind::OutOfFuel {
         return TemplateError::Limit;
     }
     match error.detail() {
@@ -264,23 +302,6 @@ pub fn defuse<'s>(text: &str, specials: impl IntoIterator<Item = &'s str>) -> St
         broken.insert(after_first, '\u{200b}');
         text.replace(special, &broken)
     })
-}
-
-struct Bounded {
-    text: Vec<u8>,
-    left: usize,
-}
-
-impl Write for &mut Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.left = self.left.checked_sub(bytes.len()).ok_or(io::ErrorKind::FileTooLarge)?;
-        self.text.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

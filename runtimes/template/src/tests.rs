@@ -61,15 +61,74 @@ fn what_never_ends_or_grows_without_end_meets_a_limit() {
         "{{ [1] | tojson(indent=9223372036854775807) }}",
         "{{ [1] | tojson(99999999999) }}",
         "{{ 'a\\nb' | indent(width=99999999999) }}",
+        "{{ [1] | batch(99999999999, 'x') }}",
+        "{{ [1] | slice(99999999999, 'x') }}",
+        "{{ range(99999) | join('x' * 99999) }}",
+        "{{ ('x' * 99999).join(range(99999)) }}",
+        "{{ ('x' * 99999) | replace('x', 'y' * 99999) }}",
+        "{{ ('x' * 99999).replace('x', 'y' * 99999) }}",
+        "{{ ('%s' * 99999) | format('y' * 99999) }}",
+        "{{ ('{0}' * 99999).format('y' * 99999) }}",
+        // A text that is doubled, in a variable, by capturing what is printed, in a list, and by a macro.
+        "{% set n = namespace(t='ab') %}{% for i in range(99) %}{% set n.t = n.t ~ n.t %}{% endfor %}",
+        "{% set n = namespace(t='ab') %}{% for i in range(99) %}{% set n.t = n.t + n.t %}{% endfor %}",
+        "{% set n = namespace(t='ab') %}{% for i in range(99) %}{% set n.t %}{{ n.t }}{{ n.t }}{% endset %}{% endfor %}",
+        "{% set n = namespace(t=['ab']) %}{% for i in range(99) %}{% set n.t = n.t + n.t %}{% endfor %}",
+        "{% set n = namespace(t=['ab']) %}{% for i in range(99) %}{% set n.t = [n.t, n.t] %}{% endfor %}",
+        "{% macro d(t) %}{{ t }}{{ t }}{% endmacro %}{{ d(d(d(d(d(d(d(d(d(d(d(d(d(d(d(d(d(d(d(d(d(d(d('abc'))))))))))))))))))))))) }}",
+        "{% set x %}{% for i in range(99999) %}{{ 'x' * 9999 }}{% endfor %}{% endset %}",
+        "{% set n = namespace(l=[]) %}{% for i in range(99999) %}{% set n.l = n.l + ['x' * 99999] %}{% endfor %}",
+        "{% set l = ['x' * 999999] * 99999 %}{{ l | tojson | length }}",
+        // What contains itself, or is nested too deeply to be printed or dropped.
+        "{% set n = namespace() %}{% set n.n = n %}{{ n }}",
+        "{% set n = namespace() %}{% set n.n = [n] %}{{ n }}",
+        "{% set n = namespace() %}{% set n.n = {'n': n} %}{{ n }}",
+        "{% set n = namespace() %}{% set m = namespace(n=n) %}{% set n.m = m %}{{ n }}",
+        "{% set n = namespace() %}{% for i in range(90000) %}{% set n.x = [n.x] %}{% endfor %}",
+        "{% set n = namespace() %}{% for i in range(90000) %}{% set n.x = {'x': n.x} %}{% endfor %}",
+        "{% set n = namespace() %}{% for i in range(90000) %}{% set n.x = (n.x, 1) %}{% endfor %}",
+        "{% set n = namespace() %}{% for i in range(90000) %}{% set n.x = dict(x=n.x) %}{% endfor %}",
     ];
     for source in hostile {
         let outcome = render(source, &[message("user", "x")]);
         assert!(matches!(outcome, Err(TemplateError::Limit)), "{source}: {outcome:?}");
     }
+    let chain = |step: &str| format!("{{% set x = 1 %}}{}{{{{ x }}}}", step.repeat(40_000));
+    let raw =
+        format!("{{% set x %}}{{% for i in range(99999) %}}{}{{% endfor %}}{{% endset %}}", "x".repeat(9999));
+    let outcome = render(&raw, &[message("user", "x")]);
+    assert!(matches!(outcome, Err(TemplateError::Limit)), "{outcome:?}");
+    for step in ["{% set x = [x] %}", "{% set x=namespace(a=x) %}"] {
+        let outcome = render(&chain(step), &[message("user", "x")]);
+        assert!(matches!(outcome, Err(TemplateError::Limit)), "{step}: {outcome:?}");
+    }
     assert!(matches!(
         Template::compile(Some("x".repeat(2 << 20)), String::new(), String::new()),
         Err(TemplateError::Limit)
     ));
+}
+
+#[test]
+fn lazy_sequences_do_not_keep_each_other() {
+    // 90,000 slices, of which each would read the one before it.
+    let source = "{% set n = namespace(l=[1, 2, 3]) %}{% for i in range(90000) %}{% set n.l = n.l[0:] %}{% endfor %}{{ n.l }}";
+    assert_eq!(render(source, &[message("user", "x")]).expect("renders"), "[1, 2, 3]");
+}
+
+#[test]
+fn checked_code_computes_the_same() {
+    let source = "{% macro tag(name, n) %}<{{ name }} {{ n.count }}>{% endmacro %}\
+        {% set n = namespace(count=0, all=[]) %}\
+        {% for m in messages if m.role != 'system' %}\
+        {% set n.count = n.count + 1 %}{% set n.all = n.all + [m.role[0] | upper] %}\
+        {{ tag(name=m.role, n=n) }}{{ m.content if loop.first else '-' }}{% else %}none\
+        {% endfor %}\
+        {% set text %}{{ n.all | join('+') }}{% endset %}{{ text ~ '!' }}{{ {'a': [1, (2, 3)]} }}\
+        {% for x in [[1, [2]], 3] recursive %}{{ loop(x) if x is iterable else x }}{% endfor %}\
+        {{ (messages | map(attribute='content') | list)[1:][::-1] | join(',') }}\
+        {{ n.all and 'yes' or 'no' }}{% macro box() %}[{{ caller() }}]{% endmacro %}{% call box() %}in{% endcall %}{% filter upper %}low{% endfilter %}";
+    let expected = "<user 1>Hi<assistant 2>-<user 3>-U+A+U!{'a': [1, (2, 3)]}123Bye,Hello,Hiyes[in]LOW";
+    assert_eq!(render(source, &conversation()).expect("renders"), expected);
 }
 
 #[test]

@@ -24,6 +24,9 @@ pub(super) async fn login(key: Option<String>, settings: &Settings, output: &Out
     let mut saved = SavedSettings::read(output)?;
     saved.api_key = Some(key);
     saved.api_url = Some(settings.api_url.clone());
+    if settings.allow_plaintext {
+        saved.allow_plaintext = Some(true);
+    }
     saved.write()?;
     if output.is_json() {
         return output.json(&answer.body);

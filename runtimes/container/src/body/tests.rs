@@ -36,6 +36,9 @@ fn with_egress_mount(
     let maker = maker();
     let spec = Spec {
         image: image.to_owned(),
+        cleared: ["LD_LIBRARY_PATH", "NVIDIA_IMEX_CHANNELS", "NVIDIA_VISIBLE_DEVICES"]
+            .map(str::to_owned)
+            .to_vec(),
         command: command.to_vec(),
         limits: *limits,
         gpus: if limits.gpus { vec!["GPU-1".to_owned()] } else { Vec::new() },
@@ -43,7 +46,7 @@ fn with_egress_mount(
     };
     let body = create_body(
         &spec,
-        &ContainerLabels { maker: &maker, key: Some(key), lifetime: Duration::from_secs(1860) },
+        &ContainerLabels { maker: &maker, key: Some(key), lifetime: Duration::from_mins(31) },
     );
     serde_json::to_value(body).expect("JSON")
 }
@@ -57,7 +60,8 @@ fn exactly_this_is_requested_of_a_daemon() {
         "Cmd": [],
         "User": "65534:65534",
         "Hostname": "cargo",
-        "Env": ["HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8", "NVIDIA_VISIBLE_DEVICES=void", "LD_PRELOAD=", "LD_AUDIT="],
+        "Env": ["HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8", "NVIDIA_VISIBLE_DEVICES=void", "LD_PRELOAD=", "LD_AUDIT=",
+            "LD_LIBRARY_PATH=", "NVIDIA_IMEX_CHANNELS="],
         "WorkingDir": "/",
         "Labels": {
             "island.island": "ours",
@@ -101,8 +105,17 @@ fn exactly_this_is_requested_of_a_daemon() {
     assert_eq!(gpu["HostConfig"]["DeviceRequests"], request);
     assert_eq!(
         gpu["Env"],
-        json!(["HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8", "LD_PRELOAD=", "LD_AUDIT="]),
-        "the toolkit sets its variable"
+        json!([
+            "HOME=/tmp",
+            "TMPDIR=/tmp",
+            "LANG=C.UTF-8",
+            "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+            "LD_PRELOAD=",
+            "LD_AUDIT=",
+            "LD_LIBRARY_PATH=",
+            "NVIDIA_IMEX_CHANNELS=",
+        ]),
+        "the daemon names the GPU"
     );
 }
 
@@ -118,7 +131,7 @@ fn egress_is_one_read_only_folder_and_no_network() {
         "BindOptions": {"Propagation": "rprivate", "NonRecursive": true, "CreateMountpoint": false},
     }]);
     assert_eq!(out["HostConfig"].as_object_mut().expect("a host config").remove("Mounts"), Some(mounts));
-    let env = out["Env"].as_array_mut().expect("an environment").split_off(6);
+    let env = out["Env"].as_array_mut().expect("an environment").split_off(8);
     let named: Vec<_> = env.iter().map(|pair| pair.as_str().expect("a text")).collect();
     let proxy = "http://127.0.0.1:3128";
     let variables = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];

@@ -10,10 +10,14 @@ const OLDEST_API: (u32, u32) = (1, 41);
 /// First runc versions with fixes of the three container escapes of November 2025, by minor version.
 const SAFE_RUNC: [(u32, u32, u32); 3] = [(1, 2, 8), (1, 3, 3), (1, 4, 0)];
 
+/// Name of Podman among the components of a daemon.
+const PODMAN: &str = "Podman Engine";
 /// The runtime that every Docker Engine has.
 const RUNC: &str = "runc";
 /// Default runtimes that do nothing but start the container; a daemon may also not name its default.
 const PLAIN_RUNTIMES: [&str; 3] = ["", RUNC, "crun"];
+/// Beginnings of the names of runtimes that run a container on a kernel of its own: gVisor's and Kata's.
+const SANDBOXES: [&str; 4] = ["runsc", "kata", "io.containerd.runsc.", "io.containerd.kata"];
 
 /// Facts about a daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,7 +29,11 @@ pub struct Abilities {
     /// Its processors, in thousandths; it refuses a container with more.
     pub milli_cpus: Option<u64>,
     /// The runtime to request, where the daemon's default is another one: such as NVIDIA's, which applies variables of images.
-    pub runtime: Option<String>,
+    runtime: Option<String>,
+    /// The runtime to request for containers without GPUs and egress, where the daemon has one with a kernel of its own.
+    sandbox: Option<String>,
+    /// Whether the owner chose such a runtime for all containers.
+    is_sandboxed: bool,
     /// For the owner.
     pub details: BTreeMap<String, String>,
 }
@@ -56,8 +64,9 @@ impl Abilities {
         let default = info.default_runtime.as_deref().unwrap_or_default();
         let has_runc = info.runtimes.as_ref().is_some_and(|runtimes| runtimes.contains_key(RUNC));
         let is_plain = PLAIN_RUNTIMES.contains(&default);
+        let is_sandboxed = is_sandbox(default);
         let unusual = format!("its default runtime is '{default}', and it has no runc");
-        need(is_plain || has_runc, &unusual);
+        need(is_plain || is_sandboxed || has_runc, &unusual);
         let engine = engine(version);
         if !missing.is_empty() {
             return Err(Unavailable {
@@ -66,6 +75,10 @@ impl Abilities {
         }
         let rootless = has("rootless");
         let runc = component(version, "runc");
+        // Podman lists the runtimes that it knows, installed or not.
+        let is_podman = component(version, PODMAN).is_some();
+        let listed = info.runtimes.iter().flatten().map(|(name, _)| name).filter(|name| is_sandbox(name));
+        let sandbox = listed.min().filter(|_| !is_podman && !is_sandboxed).cloned();
         let details = [
             ("api", Some(api)),
             ("rootless", Some(rootless.to_string())),
@@ -74,26 +87,44 @@ impl Abilities {
             ("swap_limit", info.swap_limit.map(|limit| limit.to_string())),
             ("security", Some(options.join(" "))),
             ("runc", runc.clone()),
+            ("sandbox", if is_sandboxed { Some(default.to_owned()) } else { sandbox.clone() }),
             ("storage", info.driver.clone()),
         ];
         let details = details.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         Ok(Self {
             version: engine,
             gpu_safe: runc.is_some_and(|runc| is_safe_runc(&runc)),
-            runtime: (!is_plain).then(|| RUNC.to_owned()),
+            runtime: (!is_plain && !is_sandboxed).then(|| RUNC.to_owned()),
+            sandbox,
+            is_sandboxed,
             milli_cpus: info.ncpu.filter(|&count| count > 0).map(|count| count as u64 * 1000),
             details: details.collect(),
         })
     }
 
+    /// The runtime to request for a container; `None` is the daemon's default. GPUs need hooks of the host, and egress a socket of the host:
+    /// runtimes with a kernel of their own have neither, unless they are set up for it.
+    pub fn runtime(&self, has_gpus: bool, has_egress: bool) -> Option<&str> {
+        let sandbox = self.sandbox.as_deref().filter(|_| !has_gpus && !has_egress);
+        sandbox.or(self.runtime.as_deref())
+    }
+
     /// Why it gives untrusted containers no GPU, if so.
     pub fn gpu_problem(&self) -> Option<&'static str> {
+        if self.is_sandboxed {
+            return Some("this Island's default runtime has a kernel of its own, without GPUs");
+        }
         (!self.gpu_safe).then_some("this Island's runc is too old to give a GPU to an untrusted container")
     }
 }
 
+/// Whether a runtime runs containers on a kernel of their own.
+fn is_sandbox(runtime: &str) -> bool {
+    SANDBOXES.iter().any(|start| runtime.starts_with(start))
+}
+
 fn engine(version: &SystemVersion) -> String {
-    let podman = component(version, "Podman Engine");
+    let podman = component(version, PODMAN);
     match (podman, &version.version) {
         (Some(podman), _) => format!("Podman {podman}"),
         (None, Some(docker)) => format!("Docker Engine {docker}"),
@@ -175,10 +206,43 @@ mod tests {
             })
         };
         let both = json!({"runc": {"path": "runc"}, "nvidia": {"path": "nvidia-container-runtime"}});
-        assert_eq!(with("runc", both.clone()).expect("used").runtime, None);
-        assert_eq!(with("nvidia", both).expect("used").runtime.as_deref(), Some("runc"));
+        assert_eq!(with("runc", both.clone()).expect("used").runtime(true, true), None);
+        assert_eq!(with("nvidia", both).expect("used").runtime(false, false), Some("runc"));
         let refused = with("nvidia", json!({"nvidia": {"path": "x"}})).expect_err("nothing else is there");
         assert!(refused.reason.contains("'nvidia'"), "{refused}");
+    }
+
+    #[test]
+    fn a_runtime_with_a_kernel_of_its_own_is_preferred_and_never_replaced() {
+        let with = |default: &str, others: &[&str], is_podman: bool| {
+            let others: BTreeMap<_, _> = others.iter().map(|name| (*name, json!({"path": name}))).collect();
+            let found = abilities_of(move |version, info| {
+                (info["DefaultRuntime"], info["Runtimes"]) = (json!(default), json!(others));
+                if is_podman {
+                    version["Components"] = json!([{"Name": "Podman Engine", "Version": "5.4.0"}]);
+                }
+            });
+            found.expect("used")
+        };
+        for sandbox in ["runsc", "kata-runtime", "io.containerd.runsc.v1", "io.containerd.kata.v2"] {
+            // The owner's choice for all containers; it gives them no GPU.
+            let chosen = with(sandbox, &["runc", "nvidia", sandbox], false);
+            assert_eq!(
+                (chosen.runtime(false, false), chosen.runtime(false, true)),
+                (None, None),
+                "{sandbox}"
+            );
+            assert!(chosen.gpu_problem().is_some_and(|problem| problem.contains("kernel")), "{sandbox}");
+            for default in ["runc", "nvidia"] {
+                let listed = with(default, &["runc", "nvidia", sandbox], false);
+                assert_eq!(listed.runtime(false, false), Some(sandbox), "{default}");
+                let otherwise = (default == "nvidia").then_some("runc");
+                assert_eq!(listed.runtime(true, false), otherwise, "{default}");
+                assert_eq!(listed.runtime(false, true), otherwise, "{default}");
+                assert_eq!(listed.gpu_problem(), None, "{default}");
+            }
+            assert_eq!(with("crun", &["crun", sandbox], true).runtime(false, false), None, "not installed");
+        }
     }
 
     #[test]

@@ -9,13 +9,15 @@ const MAX_BYTES: u64 = 32 << 30;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StoredImage {
     pub(super) name: String,
+    /// Other references to it that are removed with the name.
+    pub(super) references: Vec<String>,
     pub(super) bytes: u64,
     /// Order of its last use; `None` before this worker started.
     pub(super) used: Option<u64>,
 }
 
-/// Names of the images to remove: the least recently used, until the rest fits.
-pub(super) fn excess(mut images: Vec<StoredImage>) -> Vec<String> {
+/// The images to remove: the least recently used, until the rest fits.
+pub(super) fn excess(mut images: Vec<StoredImage>) -> Vec<StoredImage> {
     images.sort_by_key(|image| std::cmp::Reverse(image.used));
     let (mut count, mut bytes) = (0, 0_u64);
     let mut goes = |image: &StoredImage| {
@@ -24,7 +26,7 @@ pub(super) fn excess(mut images: Vec<StoredImage>) -> Vec<String> {
         // The most recently used stays, whatever its size: a job is about to run in it.
         count > 1 && (count > MAX_IMAGES || bytes > MAX_BYTES)
     };
-    images.into_iter().filter(|image| goes(image)).map(|image| image.name).collect()
+    images.into_iter().filter(|image| goes(image)).collect()
 }
 
 #[cfg(test)]
@@ -32,7 +34,11 @@ mod tests {
     use super::*;
 
     fn image(name: &str, gigabytes: u64, used: Option<u64>) -> StoredImage {
-        StoredImage { name: name.to_owned(), bytes: gigabytes << 30, used }
+        StoredImage { name: name.to_owned(), references: Vec::new(), bytes: gigabytes << 30, used }
+    }
+
+    fn names(images: Vec<StoredImage>) -> Vec<String> {
+        excess(images).into_iter().map(|image| image.name).collect()
     }
 
     #[test]
@@ -48,9 +54,9 @@ mod tests {
             image("first", 10, Some(1)),
             image("last", 5, Some(3)),
         ];
-        assert_eq!(excess(images), ["first", "old"]);
+        assert_eq!(names(images), ["first", "old"]);
         assert!(excess(vec![image("giant", 100, Some(1))]).is_empty(), "the one in use stays");
         let many = (0..MAX_IMAGES as u64 + 2).map(|at| image(&at.to_string(), 0, Some(at))).collect();
-        assert_eq!(excess(many), ["1", "0"]);
+        assert_eq!(names(many), ["1", "0"]);
     }
 }

@@ -237,3 +237,51 @@ async fn a_daemon_that_goes_away_is_the_hosts_fault() {
     assert!(!failure.message.contains("/var/lib"), "no paths are sent to consumers: {failure:?}");
     engine.shutdown().await;
 }
+
+/// What pulled images leave in the daemon: our name and the registry's reference. Without both, the disk stays occupied.
+#[tokio::test]
+async fn a_pulled_image_is_removed_with_the_reference_of_its_registry() {
+    const IMAGES: u64 = 66;
+    let hex = |number: u64| format!("{number:064x}");
+    let server = Server::start(move |request| match (request.method.as_str(), request.path.as_str()) {
+        ("GET", "/images/json") => {
+            let image = |number: u64| {
+                let digest = hex(number);
+                let mut names = vec![format!("island/{digest}:latest")];
+                // The owner uses this one as well.
+                names.extend((number == 1).then(|| "busybox:latest".to_owned()));
+                json!({
+                    "Id": format!("sha256:{number}"), "ParentId": "", "RepoTags": names,
+                    "RepoDigests": [format!("registry.example/tool@sha256:{digest}"), format!("other@{DIGEST}")],
+                    "Created": 0, "Size": 1, "SharedSize": 0, "Labels": {}, "Containers": 0,
+                })
+            };
+            MockResponse::Json(200, Value::Array((0..IMAGES).map(image).collect()))
+        }
+        ("GET", path) if path.starts_with("/images/") => {
+            MockResponse::Json(404, json!({"message": "no such image"}))
+        }
+        ("POST", "/images/create") => MockResponse::Json(200, json!({"status": "pulled"})),
+        ("POST", path) if path.ends_with("/tag") => MockResponse::Json(201, Value::Null),
+        ("DELETE", path) if path.starts_with("/images/") => MockResponse::Json(200, json!([])),
+        _ => usual(request),
+    });
+    let engine = engine(&server, &["registry.example"]).await;
+    failure(play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await);
+    engine.shutdown().await;
+    let removed: Vec<_> = server
+        .requests()
+        .into_iter()
+        .filter(|request| request.method == "DELETE")
+        .map(|request| request.path.replace("%2F", "/").replace("%40", "@").replace("%3A", ":"))
+        .collect();
+    // Two more than may stay; none was used by this worker, so that the order is the daemon's.
+    let (kept, first) = (format!("island/{}", hex(65)), format!("island/{}", hex(64)));
+    let expected = [
+        format!("/images/{first}"),
+        format!("/images/registry.example/tool@sha256:{}", hex(64)),
+        format!("/images/{kept}"),
+        format!("/images/registry.example/tool@sha256:{}", hex(65)),
+    ];
+    assert_eq!(removed, expected);
+}

@@ -1,7 +1,7 @@
 //! Computation on the processor, at once, by candle's tensors.
 
 use candle_core::{D, Tensor};
-use island_runtimes_kit::error::EngineError;
+use island_runtimes_kit::{error::EngineError, stop};
 
 use super::{Compute, Computed, Rows, Weight};
 use crate::{
@@ -35,7 +35,9 @@ pub struct Eager<'a> {
     pub adapters: &'a Adapters,
 }
 
+/// The result of an operation. An error as well if the job is cancelled: a step of large images takes minutes, an operation seconds.
 fn failed<T>(result: candle_core::Result<T>) -> Computed<T> {
+    stop::check()?;
     result.map_err(compute_error("compute a layer"))
 }
 
@@ -117,5 +119,27 @@ impl Compute for Eager<'_> {
 
     fn row(&mut self, rows: &Tensor, index: &Tensor) -> Computed<Tensor> {
         failed(rows.index_select(index, 1).and_then(|row| row.squeeze(1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device};
+    use island_runtimes_kit::{error::ErrorKind, stop::Stop};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    #[test]
+    fn a_cancelled_job_ends_at_the_next_layer() {
+        let (adapters, token) = (Adapters::default(), CancellationToken::new());
+        let x = Tensor::zeros((1, 4, 4), DType::F32, &Device::Cpu).expect("a tensor");
+        let layer = || Eager { adapters: &adapters }.geglu(&x);
+        let job = Stop::new(token.clone());
+        job.within(layer).expect("computed");
+        token.cancel();
+        let ended = job.within(layer).expect_err("cancelled");
+        assert_eq!(ended.kind(), ErrorKind::Interrupted);
+        layer().expect("computed for no job");
     }
 }

@@ -40,7 +40,7 @@ impl Generator {
 
     /// Generates the images of a request, and sends each as soon as it is done.
     pub(super) fn answer(&self, request: Request, job: &Job) -> Result<Value, EngineError> {
-        self.pool.install(|| self.generate(request, job))
+        self.pool.install(|| job.stop().within(|| self.generate(request, job)))
     }
 
     fn generate(&self, mut request: Request, job: &Job) -> Result<Value, EngineError> {

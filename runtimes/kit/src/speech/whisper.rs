@@ -118,7 +118,7 @@ impl Defaults {
             match token.and_then(Value::as_u64) {
                 None if in_order && token.is_some_and(Value::is_null) => {}
                 Some(token) if in_order && is_one_of(languages, token) => {
-                    defaults.language = Some(token as u32)
+                    defaults.language = Some(token as u32);
                 }
                 Some(token) if in_order && is_one_of(tasks, token) => defaults.task = Some(token as u32),
                 Some(token) if in_order && token == u64::from(none) => {}
@@ -383,7 +383,7 @@ mod tests {
             json!({"forced_decoder_ids": [[2, 11]]}),
             json!({"forced_decoder_ids": [[1, 99]]}),
         ] {
-            let refused = of(unknown.clone(), Value::Null).expect_err("unknown").message().to_owned();
+            let refused = of(unknown.clone(), Value::Null).expect_err("unknown").message();
             assert!(refused.starts_with("generation_config.json: "), "{unknown}: {refused}");
         }
     }

@@ -80,7 +80,7 @@ pub(super) fn apply(tokenizer: &mut Tokenizer, settings: &Value, config: &Value)
     Ok(())
 }
 
-/// Where texts that are too long are truncated: as `tokenizer_config.json` says, or else as `tokenizer.json` does.
+/// Where texts that are too long are truncated: by `tokenizer_config.json`, or else by `tokenizer.json`.
 pub(super) fn cut_side(tokenizer: &Tokenizer, settings: &Value) -> Result<TruncationDirection, EngineError> {
     let own =
         tokenizer.get_truncation().map_or(TruncationDirection::Right, |truncation| truncation.direction);

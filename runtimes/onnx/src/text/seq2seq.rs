@@ -191,7 +191,7 @@ impl Rewriter {
         let class = settings.get("tokenizer_class").and_then(Value::as_str).unwrap_or_default();
         match class.strip_suffix("Fast").unwrap_or(class) {
             "MBartTokenizer" => true,
-            "NllbTokenizer" => settings.get("legacy_behaviour").and_then(Value::as_bool).unwrap_or(false),
+            "NllbTokenizer" => settings.get("legacy_behaviour").and_then(Value::as_bool).unwrap_or(false), // words: ok
             _ => false,
         }
     }

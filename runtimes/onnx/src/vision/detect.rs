@@ -257,8 +257,7 @@ mod tests {
         assert_eq!(of("", "dab-detr"), Queries::AnyOf(Some(100)));
         assert_eq!(of("RTDetr", "d_fine"), Queries::AnyOf(None));
         assert_eq!(of("Detr", "table-transformer"), Queries::OneOf);
-        let refused =
-            |class: &str, model: &str| Queries::of(class, model).expect_err("unknown").message().to_owned();
+        let refused = |class: &str, model: &str| Queries::of(class, model).expect_err("unknown").message();
         assert_eq!(refused("", "owlvit"), "config.json: model_type = \"owlvit\" is not supported");
         assert!(refused("OwlViT", "detr").contains("image_processor_type = \"OwlViT\""));
     }

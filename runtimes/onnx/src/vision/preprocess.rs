@@ -136,7 +136,7 @@ impl Preprocessor {
         });
         let step = file.get("size_divisibility").and_then(Value::as_f64);
         let step = step.map_or(Ok(1), |step| bounded("size_divisibility", step))?;
-        let levels = Levels { scale, offset, mean, std, last, is_bgr };
+        let levels = Levels { scale, mean, offset, std, last, is_bgr };
         Ok(Self { rule, step, filter, crop, levels, pad, page })
     }
 

@@ -177,17 +177,22 @@ pub(crate) fn settings(cargo: CargoSpec, files: BTreeMap<String, PathBuf>) -> Se
     Settings { files, cargo, slots: 2, threads: 1, gpu: gpu(), watch: TensorTrace::default() }
 }
 
-/// One job.
-pub(crate) async fn run_job(engine: &Onnx, cargo: CargoSpec, input: Value) -> Result<Value, Failure> {
+/// The context of a job whose events nobody reads.
+pub(crate) fn context(cancel: CancellationToken) -> RunContext {
     let (events, _received) = EventSink::channel();
-    let context = RunContext {
+    RunContext {
         key: AttemptKey { job_id: JobId(uuid::Uuid::now_v7()), attempt: 1, epoch: 1 },
         events,
-        cancel: CancellationToken::new(),
+        cancel,
         scratch: std::env::temp_dir(),
         work: WorkCounter::default(),
         log: JobLog::default(),
-    };
+    }
+}
+
+/// One job.
+pub(crate) async fn run_job(engine: &Onnx, cargo: CargoSpec, input: Value) -> Result<Value, Failure> {
+    let context = context(CancellationToken::new());
     let request =
         RunRequest { cargo, input, artifacts: BTreeMap::new(), continues: None, scope: "test".to_owned() };
     match engine.run(request, context).await {

@@ -98,6 +98,7 @@ pub(crate) fn unsandboxed(input: &str) {
 }
 
 /// The result of an attempt: `refused`, or how it got through.
+#[expect(clippy::too_many_lines, reason = "a line for each attempt")]
 pub(crate) fn attempt(name: &str, input: &Value, scratch: &Path) -> String {
     let path = |key: &str| PathBuf::from(input[key].as_str().unwrap_or_default());
     let agent = input["agent"].as_i64().unwrap_or_default();

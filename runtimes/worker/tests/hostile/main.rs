@@ -93,7 +93,7 @@ impl EngineLoader for Chosen {
     fn prepare(&mut self, launch: &Launch) -> Result<(), Failure> {
         if launch.cargo.engine["thread"] == true {
             // As a driver does. It lives for as long as the process.
-            std::thread::spawn(|| std::thread::sleep(Duration::from_secs(3600)));
+            std::thread::spawn(|| std::thread::sleep(Duration::from_hours(1)));
         }
         Ok(())
     }

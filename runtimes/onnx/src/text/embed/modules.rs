@@ -76,7 +76,7 @@ pub(super) fn load(repository: &Repository, has_modules: bool) -> Result<Modules
         match class {
             "Transformer" => {}
             "Pooling" => {
-                modules.pooling = repository.json(&format!("{path}/config.json"))?.unwrap_or_default()
+                modules.pooling = repository.json(&format!("{path}/config.json"))?.unwrap_or_default();
             }
             "Normalize" => modules.normalises = true,
             "Dense" | "LayerNorm" if has_modules => {}
@@ -309,7 +309,7 @@ mod tests {
     fn unknown_modules_and_missing_weights_are_refused_by_name() {
         let refused = |files: &[(&str, Vec<u8>)]| {
             let (_folder, repository) = repository(files);
-            load(&repository, false).expect_err("refused").message().to_owned()
+            load(&repository, false).expect_err("refused").message()
         };
         let unknown = refused(&[("modules.json", modules(&["Transformer", "WeightedLayerPooling"]))]);
         assert_eq!(unknown, "modules.json: type = \"x.models.WeightedLayerPooling\" is not supported");

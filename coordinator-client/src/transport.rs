@@ -1,0 +1,54 @@
+//! Where keys and tokens may be sent without encryption: to this machine, elsewhere only if the user allows it.
+
+use async_nats::{ConnectOptions, ServerAddr};
+use island_protocol::address::is_loopback;
+use reqwest::Url;
+
+/// An address to which keys and tokens would be sent in plain text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not encrypted and not on this machine")]
+pub struct PlainText(pub String);
+
+/// Refuses an `http:` address of another machine. Other errors of an address are not looked for.
+pub fn check_http(url: &str) -> Result<(), PlainText> {
+    let parsed = Url::parse(url).ok().filter(|url| url.scheme() == "http");
+    let is_plain = parsed.is_some_and(|url| !url.host_str().is_some_and(is_loopback));
+    if is_plain { Err(PlainText(url.to_owned())) } else { Ok(()) }
+}
+
+/// Options of a connection to the fabric at `url` that is encrypted, unless the server is on this machine.
+///
+/// The server cannot name further servers: it does so before the connection is encrypted, and one of them may be reached without.
+/// An error for WebSockets, which this client would use without encryption.
+pub fn fabric(
+    options: ConnectOptions,
+    url: &str,
+    allow_plaintext: bool,
+) -> Result<ConnectOptions, PlainText> {
+    let Ok(server) = url.parse::<ServerAddr>() else { return Ok(options) };
+    if allow_plaintext {
+        return Ok(options);
+    }
+    if server.is_websocket() {
+        return Err(PlainText(url.to_owned()));
+    }
+    let options = options.ignore_discovered_servers();
+    Ok(if is_loopback(server.host()) { options } else { options.require_tls(true) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn http_needs_tls_off_this_machine() {
+        for good in ["https://example.org", "http://127.0.0.1:8080/a", "http://[::1]:1", "http://localhost"] {
+            assert_eq!(check_http(good), Ok(()), "{good}");
+        }
+        // The parser reads 2130706433 as 127.0.0.1, as the client does.
+        assert_eq!(check_http("http://2130706433/"), Ok(()));
+        for bad in ["http://example.org", "HTTP://10.0.0.1:8080", "http://127.0.0.1@example.org/"] {
+            assert_eq!(check_http(bad), Err(PlainText(bad.to_owned())), "{bad}");
+        }
+    }
+}
