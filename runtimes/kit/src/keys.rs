@@ -1,6 +1,6 @@
 //! Keys of settings files, and what the engines do with each.
 //!
-//! A setting that decides an answer and is passed over makes every answer wrong without an error. So each file that decides answers is read against a
+//! A setting that decides an answer and is passed over makes every answer wrong without an error. So the files of this module are read against a
 //! table: a key is used, known to have no effect, or refused with the file, the key and its value. The tables follow the pinned versions of the
 //! reference libraries; `docs/settings.md` is made of them.
 
@@ -154,7 +154,7 @@ mod tests {
     const INTRODUCTION: &str = "\
 # Settings of repositories
 
-What the engines do with each key of the files that decide answers. A key that is null counts as absent. A setting that is refused ends the load of the model
+What the engines do with each key of the files below. A key that is null counts as absent. A setting that is refused ends the load of the model
 with an error that names file, key and value; nothing is charged. The tables are in `runtimes/kit/src/keys`; decision 0095 has the reasons.
 ";
 
