@@ -40,6 +40,7 @@ check: export ISLAND_STRICT = 1
 check: ## Everything a change must pass; a test that cannot run here fails
 	@scripts/setup.sh check
 	@$(MAKE) --no-print-directory fmt lint doc test
+	@PROFILE=dev packaging/debian/contents.sh
 
 SEEDS ?= 100000
 sim: ## Simulate SEEDS networks in virtual time from SEED on, and search for rare defects that are put back

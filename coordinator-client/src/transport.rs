@@ -33,7 +33,12 @@ pub fn fabric(
         return Err(PlainText(url.to_owned()));
     }
     let options = options.ignore_discovered_servers();
-    Ok(if is_loopback(server.host()) { options } else { options.require_tls(true) })
+    Ok(options.require_tls(is_encrypted(url, allow_plaintext)))
+}
+
+/// Whether [`fabric`] requires TLS of the server at `url`.
+pub fn is_encrypted(url: &str, allow_plaintext: bool) -> bool {
+    !allow_plaintext && url.parse::<ServerAddr>().is_ok_and(|server| !is_loopback(server.host()))
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ pub fn init(format: LogFormat, default_filter: &str) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // It would report a line that cannot be written, on a full disk for example, by `eprintln!`, which panics for the same reason.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     let _ = match format {
         LogFormat::Text => builder.try_init(),

@@ -19,13 +19,13 @@ use crate::{Form, Target, corpus::Files};
 
 /// All targets.
 pub const ALL: &[Target] = &[
-    Target { inputs: 200_000, ..plain("frames", messages::frames) },
-    Target { inputs: 40_000, ..plain("lines", messages::lines) },
-    Target { inputs: 20_000, ..plain("spool", messages::spool) },
-    Target { inputs: 15_000, ..plain("journal", messages::journal) },
-    Target { inputs: 200_000, ..plain("gguf", models::gguf) },
+    Target { inputs: 400_000, ..plain("frames", messages::frames) },
+    Target { inputs: 80_000, ..plain("lines", messages::lines) },
+    Target { inputs: 40_000, ..plain("spool", messages::spool) },
+    Target { inputs: 30_000, ..plain("journal", messages::journal) },
+    Target { inputs: 400_000, ..plain("gguf", models::gguf) },
     Target {
-        inputs: 20_000,
+        inputs: 40_000,
         files: &[
             Files { folder: "runtimes/coreml/tests/fixtures", end: ".safetensors", beside: &[] },
             Files { folder: "runtimes/diffusers/tests/fixtures", end: ".safetensors", beside: &[] },
@@ -34,13 +34,13 @@ pub const ALL: &[Target] = &[
     },
     Target {
         form: Form::Protobuf,
-        inputs: 100_000,
+        inputs: 200_000,
         files: &[Files { folder: "runtimes/onnx/tests/fixtures", end: ".onnx", beside: &[] }],
         ..plain("onnx", models::onnx)
     },
     Target {
         form: Form::Protobuf,
-        inputs: 5_000,
+        inputs: 10_000,
         files: &[Files {
             folder: "runtimes/coreml/tests/fixtures",
             end: "model.mlmodel",
@@ -49,7 +49,7 @@ pub const ALL: &[Target] = &[
         ..plain("coreml_package", models::coreml_package)
     },
     Target {
-        inputs: 8_000,
+        inputs: 16_000,
         files: &[
             Files { folder: "runtimes/coreml/tests/fixtures", end: ".mil", beside: &[] },
             Files {
@@ -61,7 +61,7 @@ pub const ALL: &[Target] = &[
         ..plain("coreml_compiled", models::coreml_compiled)
     },
     Target {
-        inputs: 4_000,
+        inputs: 8_000,
         files: &[Files {
             folder: "runtimes/onnx/tests/fixtures",
             end: "tokenizer.json",
@@ -71,7 +71,7 @@ pub const ALL: &[Target] = &[
     },
     Target {
         form: Form::Protobuf,
-        inputs: 15_000,
+        inputs: 30_000,
         files: &[Files {
             folder: "runtimes/onnx/tests/fixtures",
             end: "spm_char.model",
@@ -80,7 +80,7 @@ pub const ALL: &[Target] = &[
         ..plain("characters", texts::characters)
     },
     Target {
-        inputs: 5_000,
+        inputs: 10_000,
         files: &[Files {
             folder: "runtimes/diffusers/tests/fixtures",
             end: "vocab.json",
@@ -88,9 +88,9 @@ pub const ALL: &[Target] = &[
         }],
         ..plain("clip_tokenizer", texts::clip_tokenizer)
     },
-    Target { inputs: 100_000, ..plain("program", models::program) },
+    Target { inputs: 200_000, ..plain("program", models::program) },
     Target {
-        inputs: 4_000,
+        inputs: 8_000,
         files: &[
             Files { folder: "runtimes/onnx/tests/fixtures/detr", end: ".png", beside: &[] },
             Files { folder: "runtimes/onnx/tests/fixtures/pp-ocr", end: ".png", beside: &[] },
@@ -98,7 +98,7 @@ pub const ALL: &[Target] = &[
         ..plain("picture", media::picture)
     },
     Target {
-        inputs: 2_000,
+        inputs: 4_000,
         files: &[
             Files { folder: "runtimes/onnx/tests/fixtures/audio-decoding", end: ".wav", beside: &[] },
             Files { folder: "runtimes/onnx/tests/fixtures/audio-decoding", end: ".mp3", beside: &[] },
@@ -106,11 +106,12 @@ pub const ALL: &[Target] = &[
         ],
         ..plain("sound", media::sound)
     },
-    Target { form: Form::Tar, inputs: 15_000, ..plain("image", archives::image) },
-    Target { inputs: 100_000, ..plain("names", archives::names) },
-    Target { inputs: 20_000, ..plain("template", texts::template) },
-    Target { inputs: 3_000, ..plain("egress", network::egress) },
-    Target { inputs: 20_000, ..plain("update", messages::update) },
+    Target { form: Form::Tar, inputs: 30_000, ..plain("image", archives::image) },
+    Target { inputs: 200_000, ..plain("names", archives::names) },
+    Target { inputs: 40_000, ..plain("template", texts::template) },
+    Target { inputs: 40_000, ..plain("schema", texts::schema) },
+    Target { inputs: 6_000, ..plain("egress", network::egress) },
+    Target { inputs: 40_000, ..plain("update", messages::update) },
 ];
 
 const fn plain(name: &'static str, read: fn(&[u8]) -> bool) -> Target {

@@ -55,6 +55,7 @@ targets!(
     image,
     names,
     template,
+    schema,
     egress,
     update,
 );

@@ -1,6 +1,10 @@
 //! `island dev` itself: what it leaves behind, and what a second start finds.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
 
 use island_integration::{
     Network, Options,
@@ -139,4 +143,56 @@ async fn the_next_start_ends_the_workers_of_an_island_that_was_killed_too() {
     let network = Network::start_in(folder, &Options::default());
     assert!(!is_there(network.folder()));
     with_a_worker(&network).await;
+}
+
+/// In a network namespace of its own, which has an address besides those of loopback, and in which everything ends with its first process.
+const ON_ANOTHER_MACHINE: &str = r#"
+set -e
+ip link set lo up
+ip address add 10.9.9.9/32 dev lo
+"$COORDINATOR" fabric init --dir "$DIR/fabric" --nats-port 4222 --store-dir "$DIR/nats" >/dev/null
+"$NATS" -a 10.9.9.9 -c "$DIR/fabric/nats.conf" >/dev/null 2>&1 &
+exec "$ISLAND" --nats-url nats://10.9.9.9:4222 $PERMISSION dev --fixtures --data-dir "$DIR"
+"#;
+
+fn start_on_another_fabric(folder: &Path, permission: &str) -> Child {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/nats-server");
+    let namespaces = if rustix::process::geteuid().is_root() { "-npf" } else { "-Urnpf" };
+    Command::new("unshare")
+        .args([namespaces, "--kill-child", "--mount-proc", "sh", "-c", ON_ANOTHER_MACHINE])
+        .env("COORDINATOR", program("island-coordinator"))
+        .env("ISLAND", program("island"))
+        .env("NATS", if own.is_file() { own } else { "nats-server".into() })
+        .env("DIR", folder)
+        .env("PERMISSION", permission)
+        .env("ISLAND_AGENT_MEASURE", "false")
+        .stderr(fs::File::create(folder.join("dev.log")).expect("a log"))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("run `unshare` of util-linux")
+}
+
+#[tokio::test]
+async fn a_fabric_on_another_machine_is_used_without_encryption_if_that_is_permitted() {
+    let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
+    let mut network = start_on_another_fabric(folder.path(), "--allow-plaintext");
+    eventually("the Island is online", || {
+        if let Some(status) = network.try_wait().expect("look at the network") {
+            panic!("{status}: {}", fs::read_to_string(folder.path().join("dev.log")).unwrap_or_default());
+        }
+        let is_ready = folder.path().join("dev.json").exists();
+        async move { is_ready.then_some(()) }
+    })
+    .await;
+    network.kill().and_then(|()| network.wait()).expect("end the network");
+
+    let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
+    let mut network = start_on_another_fabric(folder.path(), "");
+    let island = folder.path().join("logs/island-1.log");
+    eventually("the Island's refusal", || async {
+        fs::read_to_string(&island).ok().filter(|log| log.contains("allow_plaintext")).map(drop)
+    })
+    .await;
+    assert!(!folder.path().join("dev.json").exists());
+    network.kill().and_then(|()| network.wait()).expect("end the network");
 }

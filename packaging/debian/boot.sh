@@ -26,7 +26,7 @@ runs_version() { [ "$(status | jq -r .version)" = "$1" ] && connected; }
 busy() { [ "$(status | jq '.jobs | length')" -gt 0 ]; }
 
 say "making a clean Debian with systemd"
-mmdebstrap --quiet --variant=minbase --include=ca-certificates,systemd,systemd-sysv,dbus,libgomp1,libstdc++6,dpkg-repack bookworm "$root"
+mmdebstrap --quiet --variant=minbase --include=ca-certificates,systemd,systemd-sysv,libpam-systemd,dbus,libgomp1,libstdc++6,dpkg-repack bookworm "$root"
 cp "$target"/deb/island-agent_*.deb "$root/agent.deb"
 cp "$target"/deb/island-update_*.deb "$root/update.deb"
 
@@ -52,6 +52,24 @@ say "sandbox: $sandbox"
 [ "$(jq -r .level <<<"$sandbox")" = full ] || fail "the unit prevents a layer of the sandbox"
 inside island-agent --config /etc/island/agent.toml doctor | tee "$work/doctor" || true
 grep -q '^ok *test job' "$work/doctor" || fail "the test job did not come back"
+
+say "a person who is logged in comes first"
+inside sed -i 's/^# idle_minutes = .*/idle_minutes = 1/' /etc/island/agent.toml
+inside systemctl restart island-agent
+works() { [ "$(status | jq -r .verdict.work)" = "$1" ]; }
+until_true "work while nobody is logged in" works yes
+inside useradd visitor
+inside systemd-run --quiet --unit=visitor -p User=visitor -p PAMName=login sleep infinity
+logged_in() { inside loginctl list-sessions --no-legend | grep -q visitor; }
+until_true "a session" logged_in
+until_true "making room for a person" works leave
+[ "$(status | jq -r .verdict.cause)" = in_use ] || fail "it makes room for another reason: $(status | jq -c .verdict)"
+inside systemctl stop visitor
+until_true "work after the person has left" works yes
+job 8
+inside sed -i 's/^idle_minutes = .*/# idle_minutes = 10/' /etc/island/agent.toml
+inside systemctl restart island-agent
+until_true "coming back" connected
 
 say "stopping costs nobody a job"
 # One after the other, so that there is work at the moment of stopping however fast this machine is.

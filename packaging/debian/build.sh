@@ -44,7 +44,10 @@ CONTROL
         if [ -f "packaging/debian/$1.$script" ]; then install -m 0755 "packaging/debian/$1.$script" "$root/DEBIAN/$script"; fi
     done
     (cd "$root" && find . -path ./DEBIAN -prune -o -type f -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' md5sum) >"$root/DEBIAN/md5sums"
-    dpkg-deb --root-owner-group --build "$root" "$out/$1_${version}_$arch.deb" >/dev/null
+    # The tests' packages are unpacked at once.
+    local compression=()
+    [ "$profile" != dev ] || compression=(-Zgzip -z1)
+    dpkg-deb --root-owner-group "${compression[@]}" --build "$root" "$out/$1_${version}_$arch.deb" >/dev/null
     say "$out/$1_${version}_$arch.deb ($(du -h "$out/$1_${version}_$arch.deb" | cut -f1))"
 }
 

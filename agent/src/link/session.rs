@@ -75,6 +75,8 @@ enum SessionError {
     PlainText(#[from] PlainText),
     #[error("connect to the fabric at {0}")]
     Connect(String, #[source] async_nats::ConnectError),
+    #[error("connect with TLS to the fabric at {0} (allow_plaintext = true permits a server without TLS)")]
+    ConnectEncrypted(String, #[source] async_nats::ConnectError),
     #[error("subscribe to this Island's subjects")]
     Subscribe(#[source] async_nats::SubscribeError),
     #[error("the connection is closed")]
@@ -97,7 +99,10 @@ pub async fn run(session: Session, stop: CancellationToken) {
         let Err(error) = lost;
         tracing::warn!(error = %Chain(&error), "lost the connection to the fabric");
         // A refused connection needs new credentials; in other cases they do no harm.
-        if matches!(error, SessionError::Connect(..) | SessionError::Closed) {
+        if matches!(
+            error,
+            SessionError::Connect(..) | SessionError::ConnectEncrypted(..) | SessionError::Closed
+        ) {
             session.credentials.renew_now();
         }
         tokio::select! {
@@ -186,7 +191,10 @@ impl Session {
             })
             .connect(&url)
             .await
-            .map_err(|error| SessionError::Connect(url, error))
+            .map_err(|error| match transport::is_encrypted(&url, self.allow_plaintext) {
+                true => SessionError::ConnectEncrypted(url, error),
+                false => SessionError::Connect(url, error),
+            })
     }
 
     /// The server states the address from which this machine connected: behind a router that translates addresses, the router's.

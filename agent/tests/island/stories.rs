@@ -548,7 +548,7 @@ async fn a_fabric_elsewhere_is_not_used_without_encryption() {
         spawn(agent, folder.path(), workers_dir(), &coordinator.url)
     };
     let refused = start("false");
-    let failed = format!("connect to the fabric at {elsewhere}");
+    let failed = format!("connect with TLS to the fabric at {elsewhere}");
     wait_for("a refused server", || fs::read_to_string(&log).ok()?.contains(&failed).then_some(())).await;
     drop(refused);
     assert!(coordinator.seen().registers.is_empty(), "nothing was sent");

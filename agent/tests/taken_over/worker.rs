@@ -231,7 +231,7 @@ impl Worker {
             }
             "log is a pipe" => {
                 let log = log_file(&self.scratch, key);
-                rustix::fs::mknodat(rustix::fs::CWD, log, rustix::fs::FileType::Fifo, 0o600.into(), 0)?;
+                nix::unistd::mkfifo(&log, nix::sys::stat::Mode::S_IRWXU)?;
                 agent.end(key, n)?;
             }
             "signals" => {

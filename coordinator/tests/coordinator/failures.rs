@@ -38,19 +38,7 @@ impl Case {
         .await;
         let mut island = Island::start(&network).await;
         island.slots = 1;
-        let pool = network.sql().await;
-        // Enough for all cases.
-        for statement in [
-            "UPDATE balances SET amount = amount + 1000000000 WHERE ledger LIKE 'account:%'",
-            "UPDATE balances SET amount = amount - 2000000000 WHERE ledger = 'platform:issue'",
-            "INSERT INTO ledger_entries (id, ledger, kind, amount, created_at) \
-             SELECT 'more:' || ledger, ledger, 'grant', \
-             CASE WHEN ledger = 'platform:issue' THEN -2000000000 ELSE 1000000000 END, 0 FROM balances \
-             WHERE ledger = 'platform:issue' OR ledger LIKE 'account:%'",
-        ] {
-            sqlx::query(statement).execute(&pool).await.expect("credits");
-        }
-        pool.close().await;
+        network.grant_1000_credits().await;
         network.audit().await;
         Self { network, island, jobs: Vec::new(), has_ended: false }
     }

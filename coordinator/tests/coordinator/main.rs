@@ -1,3 +1,5 @@
 //! Tests of the coordinator with a real nats-server, scripted Islands, and SQLite.
 
 include!("stories.rs");
+
+mod full_disk;

@@ -6,6 +6,7 @@ use island_runtimes_diffusers::{
     repository::Repository as DiffusersRepository, text::tokens::Tokens as ClipTokens,
 };
 use island_runtimes_kit::{repository::Repository, text::tokens::Tokens};
+use island_runtimes_llmcpp::grammar::grammar;
 use island_runtimes_onnx::speech::tts::characters::Characters;
 use island_runtimes_template::{Message, Template};
 use serde_json::Value;
@@ -97,4 +98,10 @@ pub(super) fn template(input: &[u8]) -> bool {
         assert!(text.len() <= 8 << 20, "{} bytes were rendered", text.len());
     }
     true
+}
+
+/// A JSON Schema of a request, which becomes a grammar for replies.
+pub(super) fn schema(input: &[u8]) -> bool {
+    let Ok(schema) = serde_json::from_slice(input) else { return false };
+    grammar(&schema).is_ok()
 }

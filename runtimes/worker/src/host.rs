@@ -99,12 +99,18 @@ pub async fn spawn(binary: &Path, dir: &Path, launch: &Launch) -> Result<Worker,
     // With the worker's ends of its socket and of the keeper's input.
     drop(command);
     let process = Process::of_child(child).map_err(|error| HostError::Start(binary.to_owned(), error))?;
-    let stream = socket::connect(dir).await.map_err(|error| {
-        // Nobody would follow it.
-        let _ = process.kill();
-        HostError::Connect(dir.to_owned(), error)
-    })?;
-    Ok(Worker { process, connection: Connection::new(stream) })
+    follow(process, dir).await
+}
+
+/// Connects to the worker that was started in `dir`, and ends one that cannot be connected to: nobody would supervise it.
+async fn follow(process: Process, dir: &Path) -> Result<Worker, HostError> {
+    match socket::connect(dir).await {
+        Ok(stream) => Ok(Worker { process, connection: Connection::new(stream) }),
+        Err(error) => {
+            let _ = process.kill();
+            Err(HostError::Connect(dir.to_owned(), error))
+        }
+    }
 }
 
 /// Connects to the worker that runs in `dir`, started by this agent or an earlier one.
@@ -185,6 +191,19 @@ fn prepare(dir: &Path, launch: &Launch) -> Result<fs::File, HostError> {
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn a_worker_that_cannot_be_connected_to_is_ended() {
+        let dir = tempfile::tempdir().expect("a folder without a socket");
+        let child = tokio::process::Command::new("sleep").arg("600").spawn().expect("a process");
+        let process = Process::of_child(child).expect("a child");
+        let pid = rustix::process::Pid::from_raw(process.pid() as i32).expect("a process id");
+        let mut same = Process::of_pid(pid).expect("it runs");
+        let refused = follow(process, dir.path()).await.expect_err("nobody listens");
+        assert!(matches!(refused, HostError::Connect(..)), "{refused}");
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(20), same.wait()).await;
+        ended.expect("it was ended").expect("wait");
+    }
+
     #[test]
     fn only_the_end_of_a_log_is_read() {
         let dir = tempfile::tempdir().expect("a folder");
@@ -208,8 +227,7 @@ mod tests {
         fs::create_dir(path("folder.log")).expect("a folder");
         assert!(read_scratch(&path("folder.log"), 3).is_err());
         let fifo = path("fifo");
-        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0)
-            .expect("a pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
         assert!(read_scratch(&fifo, 3).is_err(), "and it does not wait for a writer");
     }
 }

@@ -258,6 +258,22 @@ impl Network {
         body["data"]["credits"].as_f64().expect("credits")
     }
 
+    /// Gives both accounts more credits than tests spend.
+    pub(crate) async fn grant_1000_credits(&self) {
+        let pool = self.sql().await;
+        for statement in [
+            "UPDATE balances SET amount = amount + 1000000000 WHERE ledger LIKE 'account:%'",
+            "UPDATE balances SET amount = amount - 2000000000 WHERE ledger = 'platform:issue'",
+            "INSERT INTO ledger_entries (id, ledger, kind, amount, created_at) \
+             SELECT 'more:' || ledger, ledger, 'grant', \
+             CASE WHEN ledger = 'platform:issue' THEN -2000000000 ELSE 1000000000 END, 0 FROM balances \
+             WHERE ledger = 'platform:issue' OR ledger LIKE 'account:%'",
+        ] {
+            sqlx::query(statement).execute(&pool).await.expect("credits");
+        }
+        pool.close().await;
+    }
+
     /// Checks that the ledger is balanced.
     pub(crate) async fn audit(&self) {
         let pool = self.sql().await;

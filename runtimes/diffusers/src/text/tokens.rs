@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use island_runtimes_kit::error::{EngineError, invalid_input, invalid_model};
+use island_runtimes_kit::error::{EngineError, guarded, invalid_input, invalid_model};
 use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::{
@@ -79,7 +79,9 @@ impl Tokens {
         let mut specials = vec![start, end];
         // If "!" is the padding, it is also the padding in prompts: the model was trained so.
         specials.extend((!specials.contains(&padding)).then_some(padding));
-        let tokenizer = build(vocabulary, merges, unknown, &specials).map_err(refused)?;
+        let built =
+            guarded(&format!("tokenizer of {folder}"), || build(vocabulary, merges, unknown, &specials));
+        let tokenizer = built?.map_err(refused)?;
         Ok(Self { tokenizer, start: start_id, end: end_id, padding: padding_id, length })
     }
 
@@ -91,7 +93,7 @@ impl Tokens {
                 prompt.len()
             )));
         }
-        let encoded = self.tokenizer.encode_fast(prompt, false);
+        let encoded = guarded("tokenizer", || self.tokenizer.encode_fast(prompt, false))?;
         let encoded = encoded.map_err(|error| invalid_input("a prompt cannot be read").because(error))?;
         let words = encoded.get_ids().iter().copied().take(self.length - 2);
         let mut ids: Vec<u32> = [self.start].into_iter().chain(words).chain([self.end]).collect();
@@ -140,4 +142,27 @@ fn build(
         specials.iter().map(|token| AddedToken::from(token.as_str(), true).normalized(specials.len() > 2)).collect();
     tokenizer.add_special_tokens(specials)?;
     Ok(tokenizer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, fs};
+
+    use super::*;
+
+    #[test]
+    fn merges_longer_than_every_token_are_an_error_of_the_model() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut files = BTreeMap::new();
+        for (name, content) in [
+            ("vocab.json", r#"{"<|startoftext|>": 0, "<|endoftext|>": 1, "aaaaaaaaaa": 2, "bbbbbbbbbb": 3}"#),
+            ("merges.txt", "#version: 0.2\naaaaaaaaaa bbbbbbbbbb\n"),
+        ] {
+            let path = folder.path().join(name);
+            fs::write(&path, content).expect("write");
+            files.insert(format!("tokenizer/{name}"), path);
+        }
+        let refused = Tokens::load(&Repository::new(files), "tokenizer", 77).expect_err("not a tokenizer");
+        assert!(refused.message().contains("tokenizer of tokenizer"), "{}", refused.message());
+    }
 }

@@ -1,7 +1,7 @@
 //! The worker's log: standard error, which is a file in its directory, up to a limit.
 
 use std::{
-    io,
+    io::{self, Write as _},
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -18,10 +18,12 @@ pub(super) fn start() {
     let started = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
+        // It would report a line that cannot be written, on a full disk for example, by `eprintln!`, which panics for the same reason.
+        .log_internal_errors(false)
         .with_writer(Bounded { left: AtomicU64::new(MAX_LOG_BYTES) })
         .try_init();
     if started.is_err() {
-        eprintln!("logging was started already");
+        let _ = writeln!(io::stderr(), "logging was started already");
     }
 }
 

@@ -7,7 +7,7 @@ mod macos;
 mod procfs;
 
 use std::{
-    io,
+    io::{self, Write as _},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -85,7 +85,8 @@ impl Memory {
                 let usage = self.counter.read();
                 self.resident_mb.store(usage.map_or(0, |usage| usage.resident >> 10), Ordering::Relaxed);
                 if let Some(problem) = problem(usage, limit_mb) {
-                    eprintln!("out of memory: {problem}");
+                    // `eprintln!` would panic, and end this thread alone, if standard error is on a full disk or was replaced.
+                    let _ = writeln!(io::stderr(), "out of memory: {problem}");
                     end_now();
                 }
                 thread::sleep(PERIOD);

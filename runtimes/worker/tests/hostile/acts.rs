@@ -214,6 +214,13 @@ pub(crate) fn attempt(name: &str, input: &Value, scratch: &Path) -> String {
         "hoard" => hoard(),
         "blind the watchdog" => blind(),
         "fool the watchdog" => fool(scratch),
+        "silence the watchdog" => {
+            silence();
+            let held = hold(1 << 30);
+            std::thread::sleep(Duration::from_secs(5));
+            drop(held);
+            "still here".to_owned()
+        }
         "grow the log" => grow(2),
         "grow an unlinked file" => {
             let path = scratch.join("unlinked");
@@ -233,6 +240,17 @@ fn blind() -> String {
     }
     std::thread::sleep(Duration::from_secs(5));
     "still here".to_owned()
+}
+
+/// Makes every write to standard error fail: nobody reads the pipe.
+fn silence() {
+    let mut pipe = [0; 2];
+    // SAFETY: as an attacker would; the array has room for both ends.
+    unsafe {
+        assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0, "a pipe");
+        libc::close(pipe[0]);
+        libc::dup2(pipe[1], libc::STDERR_FILENO);
+    }
 }
 
 /// Puts a file that looks like the kernel's memory counter in its place, and waits for the consequence.
@@ -282,11 +300,11 @@ fn made(result: c_long) -> String {
 }
 
 fn hoard() -> String {
-    let mut all = Vec::new();
-    loop {
-        all.push(std::hint::black_box(vec![1_u8; 16 << 20]));
-        if all.len() > 1 << 12 {
-            return "got through".to_owned();
-        }
-    }
+    drop(hold(64 << 30));
+    "got through".to_owned()
+}
+
+fn hold(bytes: usize) -> Vec<Vec<u8>> {
+    const BLOCK: usize = 16 << 20;
+    (0..bytes / BLOCK).map(|_| std::hint::black_box(vec![1_u8; BLOCK])).collect()
 }

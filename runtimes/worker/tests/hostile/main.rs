@@ -9,7 +9,7 @@ mod acts;
 mod engine;
 mod scene;
 
-use std::{fs, process::ExitCode, time::Duration};
+use std::{fs, io, process::ExitCode, time::Duration};
 
 use island_protocol::{
     cargo::RuntimeType,
@@ -218,7 +218,7 @@ fn files_are_bounded() {
 
 fn the_watchdog_cannot_be_blinded() {
     block_on(async {
-        for name in ["blind the watchdog", "fool the watchdog"] {
+        for name in ["blind the watchdog", "fool the watchdog", "silence the watchdog"] {
             let scene = Scene::new(256);
             let mut worker = scene.spawn().await;
             assert_eq!(scene.attempt(&mut worker, name).await, None, "{name}: it measures nothing any more");
@@ -256,9 +256,14 @@ fn it_ends_before_other_programs_when_memory_runs_out() {
         let mut worker = scene.spawn().await;
         // The first answer arrives after the sandbox was applied.
         within(worker.connection.frames.next()).await.expect("a frame").expect("readable");
-        let score =
-            fs::read_to_string(format!("/proc/{}/oom_score_adj", worker.process.pid())).expect("a score");
-        assert_eq!(score.trim(), "1000");
+        match fs::read_to_string(format!("/proc/{}/oom_score_adj", worker.process.pid())) {
+            Ok(score) => assert_eq!(score.trim(), "1000"),
+            // Workers cannot be traced, and a unit with ProtectProc= shows no process of that kind.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                island_testing::skip("the score of a worker", "this unit hides its own workers");
+            }
+            Err(error) => panic!("the score of a worker: {error}"),
+        }
         worker.process.kill().expect("kill");
         within(worker.process.wait()).await.expect("wait");
     });

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Unpacks what build.sh made and checks that everything is in it that an Island and a coordinator need, and nothing that ties them to one maker's GPUs.
+#   PROFILE=dev packaging/debian/contents.sh     packages what the tests ran first, and checks that
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+target=${CARGO_TARGET_DIR:-$HOME/.cache/island/target}
+if ! command -v dpkg-deb >/dev/null; then
+    echo "SKIPPED the content of the Debian packages: dpkg-deb is not installed" >&2
+    [ "${ISLAND_STRICT:-0}" = 0 ]
+    exit
+fi
+[ "${PROFILE:-}" != dev ] || packaging/debian/build.sh
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+fail() { echo "contents: $*" >&2; failures=$((failures + 1)); }
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+for package in island-agent island-coordinator island-update island; do
+    dpkg-deb -x "$target/deb/${package}_${version}_$(dpkg --print-architecture).deb" "$work/$package"
+done
+agent=$work/island-agent coordinator=$work/island-coordinator
+
+# --- The agent: every engine, and what it loads at run time.
+for engine in container coreml diffusers llmcpp onnx wasm; do
+    [ -x "$agent/usr/lib/island/island-worker-$engine" ] || fail "island-agent lacks the engine $engine"
+done
+for file in backends/vulkan/libggml-vulkan.so libonnxruntime.so libonnxruntime_providers_webgpu.so island-forwarder; do
+    [ -f "$agent/usr/lib/island/$file" ] || fail "island-agent lacks $file"
+done
+compgen -G "$agent/usr/lib/island/backends/libggml-cpu*.so" >/dev/null || fail "island-agent has no module for the processor"
+[ ! -e "$agent/usr/lib/island/island-worker-simulated" ] || fail "island-agent contains the engine of the tests"
+
+# --- Programs start on machines without GPUs: a driver is loaded by a module alone, and libraries are found in the package.
+while IFS= read -r -d '' file; do
+    [ "$(head -c 4 "$file" | tail -c 3)" = ELF ] || continue
+    case $file in */backends/vulkan/*) continue ;; esac
+    if readelf -d "$file" | grep -qE 'NEEDED.*lib(vulkan|cuda|cudart|cublas|nvidia|hip|OpenCL)'; then fail "${file#"$work/"} is linked to a GPU's libraries"; fi
+    # Libraries are loaded by programs that have loaded the others.
+    case $file in *.so*) folder=$agent/usr/lib/island ;; *) folder= ;; esac
+    libraries=$(LD_LIBRARY_PATH=$folder ldd "$file" 2>/dev/null || true)
+    missing=$(grep 'not found' <<<"$libraries" || true)
+    [ -z "$missing" ] || fail "${file#"$work/"} does not find: $missing"
+    outside=$(grep -oE "=> ($PWD|$target|$HOME)/[^ ]*" <<<"$libraries" || true)
+    [ -z "$outside" ] || fail "${file#"$work/"} uses libraries outside of its package: $outside"
+done < <(find "$work" -type f -print0)
+
+# --- The catalogue: every Cargo but those of the tests.
+cargos() { (cd "$1" && find . \( -path ./programs -o -path ./fixtures -o -path ./images -o -path ./built \) -prune -o -name '*.toml' -print | LC_ALL=C sort); }
+diff <(cargos cargos) <(cargos "$coordinator/usr/share/island/cargos") >&2 || fail "island-coordinator lacks Cargos of the catalogue"
+
+# --- The settings that come with the packages are valid, as they are and with every example in them.
+check() { # PROGRAM FILE
+    "$1" --config "$2" config check >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "$2 is invalid"; }
+}
+ISLAND_AGENT_WORKERS__BIN_DIR=$agent/usr/lib/island check "$agent/usr/bin/island-agent" "$agent/etc/island/agent.toml"
+ISLAND_COORDINATOR_CATALOGUE__DIR=$coordinator/usr/share/island/cargos check "$coordinator/usr/bin/island-coordinator" "$coordinator/etc/island/coordinator.toml"
+
+# --- Units name programs that the packages contain. One that may be missing is marked by a dash.
+for package in island-agent island-coordinator island-update; do
+    for unit in "$work/$package"/usr/lib/systemd/system/*.service; do
+        while read -r program; do
+            [ -x "$work/$package$program" ] || fail "$(basename "$unit") starts $program, which $package does not contain"
+        done < <(sed -n 's/^ExecStart[A-Za-z]*=[@:+!]*\(\/[^ ]*\).*/\1/p' "$unit")
+    done
+done
+
+[ "$failures" = 0 ] || exit 1
+echo "contents: $(find "$work" -type f | wc -l) files in four packages are as they should be"
