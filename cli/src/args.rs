@@ -1,5 +1,6 @@
 //! Flags and subcommands.
 
+mod admin;
 mod catalogue;
 mod dev;
 mod jobs;
@@ -15,6 +16,10 @@ use clap::{
 use island_protocol::ids::Slug;
 
 pub(crate) use self::{
+    admin::{
+        AccountKeys, Accounts, Admin, AuditLog, ChangeCredits, CreateAccount, Islands, ListIslands,
+        OnAccount, OnIsland, Refund,
+    },
     catalogue::{CargoFilter, Hosts, Workloads},
     dev::Dev,
     jobs::{Jobs, Submit},
@@ -137,6 +142,9 @@ pub(crate) enum Command {
     /// Read the message fabric
     #[command(subcommand)]
     Sail(Sail),
+    /// Manage accounts, credits, keys and Islands of the whole network, with an operator's key
+    #[command(subcommand)]
+    Admin(Admin),
     /// Print a script that completes commands and flags in a shell
     #[command(after_help = "bash: source <(island completion bash)\n\
         zsh:  island completion zsh > \"${fpath[1]}/_island\"\n\

@@ -1,6 +1,7 @@
 //! One file per noun and verb.
 
 mod account;
+mod admin;
 mod api_keys;
 mod auth;
 mod chat;
@@ -36,12 +37,13 @@ pub(crate) async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
         _ => Settings::resolve(&cli.global, output)?,
     };
     match cli.command {
-        Command::Dev(options) => return dev::run(options, settings.nats_url, output).await,
+        Command::Dev(options) => return dev::run(options, &settings, output).await,
         Command::Chat(options) => return chat::run(options, &settings, output).await,
         Command::Jobs(command) => return jobs::run(command, &settings, output).await,
         Command::Sail(command) => return sail::run(command, &settings, output).await,
         Command::Auth(command) => auth::run(command, &settings, output).await?,
         Command::Account { command } => account::run(command, &settings, output).await?,
+        Command::Admin(command) => admin::run(command, &settings, output).await?,
         Command::Workloads(command) => workloads::run(command, &settings, output).await?,
         Command::Hosts(command) => hosts::run(command, &settings, output).await?,
         Command::ApiKeys(command) => api_keys::run(command, &settings, output).await?,

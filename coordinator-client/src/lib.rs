@@ -73,6 +73,7 @@
 //! | [`error`] | errors, whether a retry may help, and the next step |
 
 mod account;
+mod admin;
 pub mod backoff;
 mod call;
 pub mod catalogue;

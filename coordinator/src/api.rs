@@ -5,6 +5,7 @@
 //! to fields, handlers the rest.
 
 mod account;
+mod admin;
 mod artifacts;
 pub(crate) mod auth;
 mod availability;
@@ -68,6 +69,8 @@ pub(crate) struct Rules {
     pub concurrent_jobs: u32,
     pub islands: u32,
     pub concurrent_streams: u32,
+    /// Credits of a new account.
+    pub signup_credits: u32,
     /// Maximum requests that are answered at one time.
     pub max_requests: usize,
     /// Life of an idempotency key.

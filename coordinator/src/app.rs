@@ -255,6 +255,7 @@ fn rules(config: &Config) -> Rules {
         concurrent_jobs: config.limits.concurrent_jobs,
         islands: config.limits.islands,
         concurrent_streams: config.limits.concurrent_streams,
+        signup_credits: config.accounts.signup_credits,
         max_requests: config.http.max_requests as usize,
         idempotency_ms: i64::from(config.retention.idempotency_h) * 3_600_000,
         chat_wait: Duration::from_secs(config.jobs.chat_wait_s),

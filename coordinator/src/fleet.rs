@@ -51,6 +51,8 @@ pub(crate) struct Enrolled {
     pub last_seen: Option<Timestamp>,
     /// Whether its owner took it out of the network.
     pub has_left: bool,
+    /// Whether an operator gives it no new jobs.
+    pub suspended: bool,
 }
 
 impl Enrolled {
@@ -67,6 +69,7 @@ impl Enrolled {
             tokens_per_second: None,
             last_seen: None,
             has_left: false,
+            suspended: false,
         }
     }
 }
@@ -199,6 +202,12 @@ impl Fleet {
             island.enrolled.account = enrolled.account;
             island.enrolled.karma_ms = island.enrolled.karma_ms.max(enrolled.karma_ms);
             island.enrolled.tokens_per_second = enrolled.tokens_per_second;
+            if island.enrolled.suspended != enrolled.suspended {
+                island.enrolled.suspended = enrolled.suspended;
+                drop(islands);
+                self.latest.clear();
+                self.changed.notify_one();
+            }
         } else {
             islands.insert(enrolled.id, Island::new(enrolled));
             drop(islands);
@@ -468,7 +477,7 @@ impl Island {
             capabilities,
             models: &heartbeat.models,
             online: self.online(offline_after, now),
-            draining: matches!(heartbeat.status.as_str(), "draining" | "paused"),
+            draining: self.enrolled.suspended || matches!(heartbeat.status.as_str(), "draining" | "paused"),
             free_slots: i64::from(headroom.job_slots) - new.len() as i64 + self.ended.len() as i64,
             free_ram_mb: free(headroom.ram_mb, &|claim| claim.ram_mb),
             free_vram,
@@ -506,6 +515,7 @@ impl Island {
     fn status(&self, offline_after: Duration, now: Instant) -> &'static str {
         match &self.heartbeat {
             _ if !self.online(offline_after, now) => "offline",
+            _ if self.enrolled.suspended => "suspended",
             Some(heartbeat) if heartbeat.status == "draining" => "draining",
             Some(heartbeat) if heartbeat.status == "paused" => "paused",
             _ => "online",

@@ -38,6 +38,10 @@ impl fmt::Display for Book {
 pub(crate) enum Kind {
     /// Credits given to an account.
     Grant,
+    /// Credits taken from an account by an operator.
+    Deduct,
+    /// What an ended job was charged, returned by an operator.
+    Refund,
     /// Set aside for a job.
     Hold,
     /// Paid for a job, to the owner of the Island that ran it.
@@ -79,6 +83,16 @@ impl Posting {
     /// Grants credits to an account.
     pub(crate) fn grant(account: AccountId, amount: MicroCredits) -> Self {
         Self { kind: Kind::Grant, from: Book::Issue, to: Book::Balance(account), amount, part: 0 }
+    }
+
+    /// Takes credits from an account.
+    pub(crate) fn deduct(account: AccountId, amount: MicroCredits) -> Self {
+        Self { kind: Kind::Deduct, from: Book::Balance(account), to: Book::Issue, amount, part: 0 }
+    }
+
+    /// Returns what a job was charged. The owners who have earned it keep it.
+    pub(crate) fn refund(account: AccountId, amount: MicroCredits) -> Self {
+        Self { kind: Kind::Refund, from: Book::Issue, to: Book::Balance(account), amount, part: 0 }
     }
 
     /// Holds a job's price.
@@ -143,6 +157,7 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Grant(u8, i64),
+        Deduct(u8, i64),
         Hold(u8, i64),
         Close(usize, Vec<(u8, i64)>),
     }
@@ -150,6 +165,7 @@ mod tests {
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
             (0_u8..3, 1_i64..10_000_000).prop_map(|(who, amount)| Step::Grant(who, amount)),
+            (0_u8..3, 1_i64..5_000_000).prop_map(|(who, amount)| Step::Deduct(who, amount)),
             (0_u8..3, 0_i64..5_000_000).prop_map(|(who, amount)| Step::Hold(who, amount)),
             (any::<usize>(), prop::collection::vec((0_u8..3, -10_i64..8_000_000), 0..4))
                 .prop_map(|(which, earners)| Step::Close(which, earners)),
@@ -165,6 +181,12 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Grant(who, amount) => apply(&mut books, &Posting::grant(account(who), MicroCredits(amount))),
+                    Step::Deduct(who, amount) => {
+                        let balance = books.get(&Book::Balance(account(who))).copied().unwrap_or_default();
+                        if balance >= MicroCredits(amount) {
+                            apply(&mut books, &Posting::deduct(account(who), MicroCredits(amount)));
+                        }
+                    }
                     Step::Hold(who, amount) => {
                         let balance = books.get(&Book::Balance(account(who))).copied().unwrap_or_default();
                         if balance >= MicroCredits(amount) {

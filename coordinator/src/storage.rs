@@ -11,6 +11,7 @@
 
 pub(crate) mod account;
 mod account_queues;
+pub(crate) mod audit;
 pub(crate) mod backup;
 mod checkpoint;
 pub(crate) mod coordinator;

@@ -1,5 +1,6 @@
 //! HTTP bodies under `/api/v1`, except chat.
 
+pub mod admin;
 pub mod claim;
 pub mod key;
 pub mod ledger;
@@ -253,7 +254,7 @@ pub struct HostView {
     pub id: HostId,
     /// Name its owner gave it.
     pub name: String,
-    /// `online`, `draining` or `offline`.
+    /// `online`, `draining`, `paused`, `suspended` or `offline`.
     pub status: String,
     /// Region that the Island reports.
     pub region: Option<String>,

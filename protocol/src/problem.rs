@@ -78,12 +78,16 @@ codes! {
     InsufficientCredits = (402, "insufficient_credits"),
     /// The key is valid but lacks the permission.
     Forbidden = (403, "forbidden"),
+    /// An operator has suspended the account of the key.
+    AccountSuspended = (403, "account_suspended"),
     /// Unknown route.
     NotFound = (404, "not_found"),
     /// Unknown job, or a job of another account.
     JobNotFound = (404, "job_not_found"),
     /// Unknown key, or a key of another account.
     ApiKeyNotFound = (404, "api_key_not_found"),
+    /// Unknown account.
+    AccountNotFound = (404, "account_not_found"),
     /// Unknown Island.
     HostNotFound = (404, "host_not_found"),
     /// No Island shows this pairing code now.

@@ -6,6 +6,7 @@ mod list;
 
 use anyhow::Result;
 
+pub(super) use self::list::table;
 use crate::{args::ApiKeys, output::Output, settings::Settings};
 
 pub(super) async fn run(command: ApiKeys, settings: &Settings, output: &Output) -> Result<()> {

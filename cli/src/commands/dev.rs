@@ -39,7 +39,12 @@ use self::{
     layout::{Accounts, DevInfo, Layout},
     programs::Programs,
 };
-use crate::{args::Dev, output::Output, settings::island_home, signals::Signals};
+use crate::{
+    args::Dev,
+    output::Output,
+    settings::{Settings, island_home},
+    signals::Signals,
+};
 
 /// How long a part gets to answer after its start. Generous: a debug build on a busy machine is slow.
 const START_LIMIT: Duration = Duration::from_mins(1);
@@ -60,15 +65,20 @@ fn grace(name: &str) -> Duration {
 }
 
 /// Starts everything, prints how to reach it, and waits for a signal.
-pub(crate) async fn run(options: Dev, nats_url: Option<String>, output: &Output) -> Result<ExitCode> {
+pub(crate) async fn run(options: Dev, settings: &Settings, output: &Output) -> Result<ExitCode> {
+    let nats_url = settings.nats_url.clone();
     let root = match &options.data_dir {
         Some(root) => root.clone(),
         None => island_home()?.join("dev"),
     };
     let layout = Layout::open(&root)?;
     layout.remove_info();
-    let mut network =
-        Network { programs: Programs::find(&options, nats_url.is_some())?, layout, parts: Vec::new() };
+    let mut network = Network {
+        programs: Programs::find(&options, nats_url.is_some())?,
+        layout,
+        allow_plaintext: settings.allow_plaintext,
+        parts: Vec::new(),
+    };
     let mut signals = Signals::new()?;
     // Tasks of this set run on the main thread. A child ends with the thread that started it, and that one lives longest.
     let main_thread = LocalSet::new();
@@ -133,6 +143,8 @@ struct Part {
 struct Network {
     programs: Programs,
     layout: Layout,
+    /// Whether Islands use the fabric without encryption if it is on another machine.
+    allow_plaintext: bool,
     parts: Vec<Part>,
 }
 
@@ -269,6 +281,7 @@ impl Network {
             "api_url": api_url,
             "api_key": accounts.owner_key,
             "name": format!("dev-{index}"),
+            "allow_plaintext": self.allow_plaintext,
             "allow_weak_sandbox": options.allow_weak_sandbox,
             "simulated": options.fixtures,
             // Islands of one machine share one store: a model is fetched once.

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use island_coordinator_client::Client;
-use island_protocol::ids::{ApiKeyId, HostId, JobId};
+use island_protocol::ids::{AccountId, ApiKeyId, HostId, JobId};
 
 use crate::failure::{NoMatch, Usage};
 
@@ -77,4 +77,16 @@ mod tests {
         assert!(select("029").expect_err("too short").is::<NoMatch>());
         assert!(select("").expect_err("nothing").is::<NoMatch>());
     }
+}
+
+/// The account with this id or e-mail address.
+pub(super) async fn account(client: &Client, text: &str) -> Result<AccountId> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let accounts = client.accounts(Some(text), 1, 0).await?;
+    let found = accounts.data.first().map(|account| account.id);
+    found.ok_or_else(|| {
+        NoMatch(format!("'{text}' is neither the id nor the e-mail address of an account")).into()
+    })
 }

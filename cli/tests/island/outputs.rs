@@ -11,6 +11,7 @@ const WAITING: &str = "0190f3f0-0000-7000-8000-000000000006";
 const COMPLETED: &str = "0190f3f0-0000-7000-8000-000000000008";
 const FAILED: &str = "0190f3f0-0000-7000-8000-000000000009";
 const KEY: &str = "0190f3f0-0000-7000-8000-0000000000aa";
+const ACCOUNT: &str = "0190f3f0-0000-7000-8000-0000000000cc";
 const HOST: &str = "0190f3f0-0000-7000-8000-0000000000bb";
 
 /// What a terminal's owner would paste after running `commands`.
@@ -133,4 +134,27 @@ async fn for_programs() {
         commands.iter().map(|arguments| [arguments, &["--format", "json"][..]].concat()).collect();
     let commands: Vec<&[&str]> = commands.iter().map(Vec::as_slice).collect();
     insta::assert_snapshot!(transcript(&server, &commands).await);
+}
+
+#[tokio::test]
+async fn for_operators() {
+    let server = Server::start().await;
+    let commands: &[&[&str]] = &[
+        &["admin", "accounts", "list"],
+        &["admin", "accounts", "create", "user@example.org", "--credits", "12.5"],
+        &["admin", "accounts", "grant", "user@example.org", "25", "--reason", "invoice 7"],
+        &["admin", "accounts", "deduct", ACCOUNT, "2", "--reason", "a mistake"],
+        &["admin", "accounts", "suspend", ACCOUNT, "--reason", "unpaid invoice 7"],
+        &["admin", "accounts", "resume", ACCOUNT, "--reason", "paid"],
+        &["admin", "keys", "list", ACCOUNT],
+        &["admin", "keys", "revoke", KEY, "--reason", "found in public"],
+        &["admin", "keys", "revoke", "ci", "--reason", "found in public"],
+        &["admin", "islands", "list"],
+        &["admin", "islands", "suspend", HOST, "--reason", "wrong results"],
+        &["admin", "islands", "resume", HOST, "--reason", "repaired"],
+        &["admin", "refund", JOB, "--reason", "a wrong model"],
+        &["admin", "log"],
+        &["admin", "log", "--account", "user@example.org", "--format", "json"],
+    ];
+    insta::assert_snapshot!(transcript(&server, commands).await);
 }

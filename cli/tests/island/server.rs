@@ -152,6 +152,7 @@ fn others(method: &Method, path: &str) -> Response {
     match (method, path) {
         (&Method::GET, "/jobs") => json(200, JOBS.replace("OTHER", OTHER_ID).replace("ID", ID)),
         (&Method::GET, "/account/ledger") => json(200, LEDGER.replace("ID", ID)),
+        (_, path) if path.starts_with("/admin/") => admin(method, &path["/admin".len()..]),
         (&Method::GET, "/api-keys") => json(200, format!(r#"{{"data":[{KEY},{EXPIRED_KEY}]}}"#)),
         (&Method::POST, "/api-keys") => json(201, format!(r#"{{"data":{KEY},"key":"ak_the-only-time"}}"#)),
         (&Method::DELETE, path) if path.starts_with("/api-keys/0190f3f0-0000-7000-8000-0000000000a") => {
@@ -212,6 +213,49 @@ const WHOLE_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"llm-chat","statu
 const FAILED_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"llm-chat","status":"failed",
     "input":{"prompt":"Hello"},"error":{"code":"island_lost","message":"the Island vanished"},
     "created_at":"2026-11-20T12:00:00.000Z","completed_at":"2026-11-20T12:01:00.000Z","duration_ms":61000}}"#;
+/// What operators are answered.
+fn admin(method: &Method, path: &str) -> Response {
+    let page = |entries: &str| {
+        json(200, format!(r#"{{"data":[{entries}],"meta":{{"total":1,"limit":20,"offset":0}}}}"#))
+    };
+    let account = |state: &str| ADMIN_ACCOUNT.replace("STATE", state);
+    match (method, path) {
+        (&Method::GET, "/accounts") => page(&account(SUSPENDED)),
+        (&Method::POST, "/accounts") => {
+            json(201, format!(r#"{{"data":{},"key":"ak_the-first"}}"#, account("")))
+        }
+        (&Method::GET, "/audit-log") => page(AUDIT_ENTRY),
+        (&Method::GET, path) if path.ends_with("/api-keys") => json(200, format!(r#"{{"data":[{KEY}]}}"#)),
+        (&Method::POST, path) if path.ends_with("/revoke") => {
+            let id = path.split('/').nth(2).expect("an id");
+            json(200, format!(r#"{{"data":{{"id":"{id}","revoked_at":"2026-11-20T12:00:00.000Z"}}}}"#))
+        }
+        (&Method::POST, path) if path.starts_with("/accounts/") && path.ends_with("/suspend") => {
+            json(200, format!(r#"{{"data":{}}}"#, account(SUSPENDED)))
+        }
+        (&Method::GET, "/hosts") => page(&ADMIN_ISLAND.replace("STATE", SUSPENDED)),
+        (_, "/hosts/0190f3f0-0000-7000-8000-0000000000bb/suspend") => {
+            json(200, format!(r#"{{"data":{}}}"#, ADMIN_ISLAND.replace("STATE", SUSPENDED)))
+        }
+        (_, path) if path.starts_with("/hosts/") => {
+            json(200, format!(r#"{{"data":{}}}"#, ADMIN_ISLAND.replace("STATE", "")))
+        }
+        (_, path) if path.starts_with("/jobs/") => json(200, format!(r#"{{"data":{REFUNDED}}}"#)),
+        _ => json(200, format!(r#"{{"data":{}}}"#, account(""))),
+    }
+}
+
+const ADMIN_ISLAND: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000bb","account":"0190f3f0-0000-7000-8000-0000000000cc",
+    "name":"attic","agent_version":"0.1.0",STATE"created_at":"2026-11-20T12:00:00.000Z",
+    "last_seen_at":"2026-11-20T12:00:00.000Z"}"#;
+const REFUNDED: &str = r#"{"id":"0190f3f0-0000-7000-8000-000000000001",
+    "account":"0190f3f0-0000-7000-8000-0000000000cc","amount":1.5}"#;
+const ADMIN_ACCOUNT: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000cc","email":"user@example.org","operator":false,
+    "credits":12.5,"held":1,STATE"created_at":"2026-11-20T12:00:00.000Z"}"#;
+const SUSPENDED: &str = r#""suspended":{"at":"2026-11-21T12:00:00.000Z","reason":"unpaid invoice 7"},"#;
+const AUDIT_ENTRY: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000dd","created_at":"2026-11-20T12:00:00.000Z",
+    "actor":"0190f3f0-0000-7000-8000-0000000000ee","action":"grant","account":"0190f3f0-0000-7000-8000-0000000000cc",
+    "amount":25,"reason":"invoice 7"}"#;
 const WAITING_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"qwen","status":"pending",
     "input":{"prompt":"Hello"},"waiting":{"model_unreachable":1,"no_slot":2},
     "waiting_reason":"1 Island cannot reach the model's hub, 2 Islands are busy",

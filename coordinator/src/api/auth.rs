@@ -19,7 +19,10 @@ use super::{Api, ApiError, MAX_BODY, body, limits};
 use crate::{
     deferred_writes::DeferredWrite,
     secret,
-    storage::key::{self, KeyHolder, Scopes},
+    storage::{
+        account,
+        key::{self, KeyHolder, Scopes},
+    },
 };
 
 /// The last use of a key is rounded to this.
@@ -53,6 +56,9 @@ impl FromRequestParts<Arc<Api>> for Caller {
         }
         let holder = authenticate(api, secret.trim()).await?;
         limits::count(api, holder.account, &parts.extensions).await?;
+        if holder.suspended {
+            return Err(suspended(api, holder.account).await?);
+        }
         let scope = required_scope(&parts.method);
         if !holder.scopes.allow(scope) {
             let message = format!("this API key lacks the scope {}", scope.as_str());
@@ -67,6 +73,30 @@ impl FromRequestParts<Arc<Api>> for Caller {
             spend_cap: holder.spend_cap,
         })
     }
+}
+
+/// The account behind a request, which is an operator's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Operator(pub Caller);
+
+impl FromRequestParts<Arc<Api>> for Operator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
+        let caller = Caller::from_request_parts(parts, api).await?;
+        if caller.operator { Ok(Self(caller)) } else { Err(not_an_operator()) }
+    }
+}
+
+fn not_an_operator() -> ApiError {
+    ApiError::new(Code::Forbidden, "this is for keys of an operator of the network")
+}
+
+/// The error for requests of a suspended account.
+async fn suspended(api: &Api, account: AccountId) -> Result<ApiError, ApiError> {
+    let suspension = account::suspended(api.execution.context().store.reader(), account).await?;
+    let reason = suspension.map(|suspension| suspension.reason).unwrap_or_default();
+    Ok(ApiError::new(Code::AccountSuspended, format!("this account is suspended: {reason}")))
 }
 
 /// The scope that a method requires.

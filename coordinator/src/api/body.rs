@@ -12,7 +12,12 @@ use axum::{
 };
 use bytes::Bytes;
 use island_protocol::{
-    api::{Enroll, Pair, SubmitJob, claim::IslandRequest, key::CreateKey},
+    api::{
+        Enroll, Pair, SubmitJob,
+        admin::{ChangeCredits, CreateAccount, Reason},
+        claim::IslandRequest,
+        key::CreateKey,
+    },
     chat::{ChatRequest, EmbeddingsRequest},
     images::ImagesRequest,
     problem::Code,
@@ -257,13 +262,16 @@ macro_rules! request_bodies {
 }
 
 request_bodies![
+    ChangeCredits,
     ChatRequest,
+    CreateAccount,
     CreateKey,
     EmbeddingsRequest,
     Enroll,
     ImagesRequest,
     IslandRequest,
     Pair,
+    Reason,
     SubmitJob,
 ];
 

@@ -2,6 +2,7 @@
 //! table.
 
 mod account;
+mod admin;
 mod catalogue;
 mod chat;
 mod islands;
@@ -30,7 +31,8 @@ pub(crate) struct Routes {
 impl Routes {
     /// All routes.
     pub(crate) fn all() -> Self {
-        let tables = [service::add, catalogue::add, jobs::add, chat::add, account::add, islands::add];
+        let tables =
+            [service::add, catalogue::add, jobs::add, chat::add, account::add, islands::add, admin::add];
         tables.into_iter().fold(Self::default(), |routes, add| add(routes))
     }
 

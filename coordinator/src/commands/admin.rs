@@ -4,6 +4,7 @@ use std::{fmt::Write as _, process::ExitCode};
 
 use clap::Subcommand;
 use island_protocol::{
+    api::admin::AdminAction,
     credits::MicroCredits,
     ids::{AccountId, ApiKeyId},
     time::Timestamp,
@@ -19,6 +20,7 @@ use crate::{
     storage::{
         Store, StoreError,
         account::{self, Account},
+        audit::{self, Action, Subject},
         commit,
         key::{self, Scopes, StoredKey},
         ledger,
@@ -86,13 +88,13 @@ pub(super) async fn run(config: &Config, command: &AdminCommand) -> anyhow::Resu
         AdminCommand::Key(KeyCommand::Create { account, name }) => {
             print(&format!("{}\n", create_key(&store, *account, name, now).await?));
         }
-        AdminCommand::Audit => return audit(store).await,
+        AdminCommand::Audit => return check_books(store).await,
     }
     store.close().await;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn audit(store: Store) -> anyhow::Result<ExitCode> {
+async fn check_books(store: Store) -> anyhow::Result<ExitCode> {
     let audit = ledger::audit(store.reader()).await?;
     store.close().await;
     print(&format!("{audit}\n"));
@@ -115,6 +117,8 @@ pub async fn create_account(
     if credits > MicroCredits::ZERO {
         ledger::post(&mut tx, &Posting::grant(id, credits), None, now).await?;
     }
+    let amount = (credits > MicroCredits::ZERO).then_some(credits);
+    audit::insert(&mut tx, &here(AdminAction::CreateAccount, id, None, amount), now).await?;
     commit(tx).await?;
     Ok(id)
 }
@@ -146,8 +150,20 @@ pub async fn create_key(
     };
     let mut tx = store.begin().await?;
     key::insert(&mut tx, &stored).await?;
+    audit::insert(&mut tx, &here(AdminAction::CreateKey, account, Some(stored.id), None), now).await?;
     commit(tx).await?;
     Ok(secret)
+}
+
+/// An action of this machine's administrator, for the audit log.
+fn here(
+    action: AdminAction,
+    account: AccountId,
+    api_key: Option<ApiKeyId>,
+    amount: Option<MicroCredits>,
+) -> Action<'static> {
+    let subject = api_key.map_or(Subject::Account, Subject::Key);
+    Action { actor: None, action, account, subject, amount, reason: "" }
 }
 
 async fn list_accounts(store: &Store) -> anyhow::Result<String> {

@@ -91,7 +91,7 @@ impl IslandSummary {
             capabilities: self.capabilities.as_deref()?,
             models: &self.heartbeat.as_ref()?.models,
             online: self.status != "offline",
-            draining: matches!(self.status, "draining" | "paused"),
+            draining: matches!(self.status, "draining" | "paused" | "suspended"),
             free_slots: load.free_slots,
             free_ram_mb: load.free_ram_mb,
             free_vram: Cow::Borrowed(&load.free_vram),

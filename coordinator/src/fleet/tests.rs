@@ -90,6 +90,7 @@ pub(crate) fn fleet() -> (Fleet, Instant) {
         tokens_per_second: None,
         last_seen: None,
         has_left: false,
+        suspended: false,
     });
     (fleet, Instant::now())
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::schemas::{SchemaOf, Schemas};
 
 /// Groups of operations.
-pub(crate) const TAGS: [(&str, &str); 7] = [
+pub(crate) const TAGS: [(&str, &str); 8] = [
     ("Jobs", "Submit any Cargo, follow it, read it, cancel it."),
     ("Chat", "Endpoints of the OpenAI API."),
     ("Catalogue", "Cargos and what they cost."),
@@ -21,6 +21,10 @@ pub(crate) const TAGS: [(&str, &str); 7] = [
     ("Islands", "The machines that run jobs."),
     ("Fabric", "Access to the message fabric."),
     ("Service", "The service itself."),
+    (
+        "Operators",
+        "Accounts, credits and keys of a whole network, for keys of its operators. Every action is recorded.",
+    ),
 ];
 
 /// Description of a response.
@@ -86,6 +90,7 @@ impl Operation {
             Code::MissingApiKey,
             Code::InvalidApiKey,
             Code::Forbidden,
+            Code::AccountSuspended,
             Code::PayloadTooLarge,
             Code::RateLimited,
         ])

@@ -2,10 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use island_protocol::{ids::AccountId, time::Timestamp};
-use sqlx::Row as _;
+use island_protocol::{
+    api::admin::{AdminAccount, Suspension},
+    credits::MicroCredits,
+    ids::{AccountId, ApiKeyId},
+    time::Timestamp,
+};
+use sqlx::{AssertSqlSafe, Row as _};
 
-use super::{Connection, Pool, QueryContext as _, Row, StoreError, ledger, parsed, to_text};
+use super::{
+    Connection, Pool, QueryContext as _, Row, StoreError, integer, ledger, moment, parsed, revocation,
+    to_text,
+};
 
 /// An account.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,4 +77,110 @@ pub(crate) async fn list(pool: &Pool) -> Result<Vec<Account>, StoreError> {
         .await
         .context("list accounts")?;
     rows.iter().map(Account::read).collect()
+}
+
+/// What operators see of an account. The two sums are those of its books.
+const ADMIN_VIEW: &str = "SELECT accounts.id, email, operator, created_at, suspended_at, suspended_reason, \
+     CAST((SELECT COALESCE(SUM(b.amount), 0) FROM balances b WHERE b.ledger = 'account:' || accounts.id) + \
+      (SELECT COALESCE(SUM(u.amount), 0) FROM uncounted_entries u WHERE u.ledger = 'account:' || accounts.id) \
+      AS BIGINT) AS credits, \
+     CAST((SELECT COALESCE(SUM(h.amount), 0) FROM balances h WHERE h.ledger = 'holds:' || accounts.id) AS BIGINT) AS held \
+     FROM accounts";
+
+fn admin_view(row: &Row) -> Result<AdminAccount, StoreError> {
+    let Account { id, email, operator, created_at } = Account::read(row)?;
+    let (credits, held) = (MicroCredits(integer(row, "credits")?), MicroCredits(integer(row, "held")?));
+    Ok(AdminAccount { id, email, operator, credits, held, suspended: suspension(row)?, created_at })
+}
+
+pub(super) fn suspension(row: &Row) -> Result<Option<Suspension>, StoreError> {
+    let Some(at) = moment(row, "suspended_at")? else { return Ok(None) };
+    let reason: Option<String> = row.try_get("suspended_reason").context("read a column")?;
+    Ok(Some(Suspension { at, reason: reason.unwrap_or_default() }))
+}
+
+/// One account, as operators see it.
+pub(crate) async fn admin_get(pool: &Pool, id: AccountId) -> Result<Option<AdminAccount>, StoreError> {
+    let row = sqlx::query(AssertSqlSafe(format!("{ADMIN_VIEW} WHERE accounts.id = $1")))
+        .bind(id.to_string())
+        .fetch_optional(pool)
+        .await
+        .context("read an account")?;
+    row.as_ref().map(admin_view).transpose()
+}
+
+/// A page of the accounts, oldest first, or the one with this e-mail address; and their total number.
+pub(crate) async fn admin_page(
+    pool: &Pool,
+    email: Option<&str>,
+    limit: u64,
+    offset: u64,
+) -> Result<(Vec<AdminAccount>, u64), StoreError> {
+    let of = if email.is_some() { "WHERE email = $3" } else { "" };
+    let statement = format!("{ADMIN_VIEW} {of} ORDER BY created_at, accounts.id LIMIT $1 OFFSET $2");
+    let query = sqlx::query(AssertSqlSafe(statement)).bind(limit as i64).bind(offset as i64);
+    let query = if let Some(email) = email { query.bind(to_text(email)) } else { query };
+    let rows = query.fetch_all(pool).await.context("list accounts")?;
+    let accounts: Vec<_> = rows.iter().map(admin_view).collect::<Result<_, _>>()?;
+    if email.is_some() {
+        let total = accounts.len() as u64;
+        return Ok((accounts, total));
+    }
+    let row = sqlx::query("SELECT COUNT(*) AS n FROM accounts").fetch_one(pool).await;
+    let total = integer(&row.context("count accounts")?, "n")?;
+    Ok((accounts, total.unsigned_abs()))
+}
+
+/// Why the keys of an account are refused; `None` if they are not.
+pub(crate) async fn suspended(pool: &Pool, id: AccountId) -> Result<Option<Suspension>, StoreError> {
+    let row = sqlx::query("SELECT suspended_at, suspended_reason FROM accounts WHERE id = $1")
+        .bind(id.to_string())
+        .fetch_optional(pool)
+        .await
+        .context("read the suspension of an account")?;
+    row.as_ref().map_or(Ok(None), suspension)
+}
+
+/// Refuses the keys of an account from now on, and revokes the fabric credentials that were made with them. Returns `false` if it is
+/// suspended already.
+pub(crate) async fn suspend(
+    conn: &mut Connection,
+    id: AccountId,
+    reason: &str,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "UPDATE accounts SET suspended_at = $2, suspended_reason = $3 WHERE id = $1 AND suspended_at IS NULL",
+    )
+    .bind(id.to_string())
+    .bind(now.unix_ms())
+    .bind(to_text(reason))
+    .execute(&mut *conn)
+    .await
+    .context("suspend an account")?;
+    if done.rows_affected() == 0 {
+        return Ok(false);
+    }
+    let keys = sqlx::query("SELECT id FROM api_keys WHERE account_id = $1 AND revoked_at IS NULL")
+        .bind(id.to_string())
+        .fetch_all(&mut *conn)
+        .await
+        .context("list the keys of an account")?;
+    for key in &keys {
+        revocation::revoke_watchers(conn, parsed::<ApiKeyId>(key, "id")?, now).await?;
+    }
+    Ok(true)
+}
+
+/// Accepts the keys of an account again. Returns `false` if it is not suspended.
+pub(crate) async fn resume(conn: &mut Connection, id: AccountId) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "UPDATE accounts SET suspended_at = NULL, suspended_reason = NULL \
+         WHERE id = $1 AND suspended_at IS NOT NULL",
+    )
+    .bind(id.to_string())
+    .execute(conn)
+    .await
+    .context("resume an account")?;
+    Ok(done.rows_affected() == 1)
 }

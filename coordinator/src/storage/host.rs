@@ -3,18 +3,21 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use island_protocol::{
+    api::admin::AdminHost,
     host::Capabilities,
-    ids::{HostId, JobId},
+    ids::{AccountId, HostId, JobId},
     time::Timestamp,
 };
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{
-    Connection, Pool, QueryContext as _, Row, StoreError, integer, json, parsed, revocation, to_json, to_text,
+    Connection, Pool, QueryContext as _, Row, StoreError, account, integer, json, moment, parsed, revocation,
+    to_json, to_text,
 };
 use crate::fleet::Enrolled;
 
-const COLUMNS: &str = "id, account_id, public_key, name, region, capabilities, last_seen_at, left_at, tokens_per_second, \
+const COLUMNS: &str = "id, account_id, public_key, name, region, capabilities, last_seen_at, left_at, suspended_at, \
+     tokens_per_second, \
      CAST(karma_ms + (SELECT COALESCE(SUM(ms), 0) FROM uncounted_karma WHERE host_id = hosts.id) AS BIGINT) AS karma_ms";
 
 /// Time without a registration after which an Island is no longer kept in memory.
@@ -33,6 +36,7 @@ fn read(row: &Row) -> Result<Enrolled, StoreError> {
         tokens_per_second: row.try_get("tokens_per_second").context("read a column")?,
         last_seen: last_seen.map(Timestamp::from_unix_ms),
         has_left: row.try_get::<Option<i64>, _>("left_at").context("read a column")?.is_some(),
+        suspended: row.try_get::<Option<i64>, _>("suspended_at").context("read a column")?.is_some(),
     })
 }
 
@@ -137,6 +141,89 @@ pub(crate) async fn leave(conn: &mut Connection, id: HostId, now: Timestamp) -> 
         revocation::revoke(conn, &public_key, now).await?;
     }
     Ok(())
+}
+
+const ADMIN_VIEW: &str = "SELECT id, account_id, name, agent_version, suspended_at, suspended_reason, created_at, \
+     last_seen_at FROM hosts WHERE left_at IS NULL";
+
+fn admin_view(row: &Row) -> Result<AdminHost, StoreError> {
+    Ok(AdminHost {
+        id: parsed(row, "id")?,
+        account: parsed(row, "account_id")?,
+        name: row.try_get("name").context("read a column")?,
+        agent_version: row.try_get("agent_version").context("read a column")?,
+        suspended: account::suspension(row)?,
+        created_at: Timestamp::from_unix_ms(integer(row, "created_at")?),
+        last_seen_at: moment(row, "last_seen_at")?,
+    })
+}
+
+/// An Island that has not left, as operators see it.
+pub(crate) async fn admin_get(pool: &Pool, id: HostId) -> Result<Option<AdminHost>, StoreError> {
+    let row = sqlx::query(AssertSqlSafe(format!("{ADMIN_VIEW} AND id = $1")))
+        .bind(id.to_string())
+        .fetch_optional(pool)
+        .await
+        .context("read an Island")?;
+    row.as_ref().map(admin_view).transpose()
+}
+
+/// A page of the Islands that have not left, of one account or of all, oldest first, and their total number.
+pub(crate) async fn admin_page(
+    pool: &Pool,
+    account: Option<AccountId>,
+    limit: u64,
+    offset: u64,
+) -> Result<(Vec<AdminHost>, u64), StoreError> {
+    let of = if account.is_some() { "AND account_id = $3" } else { "" };
+    let statement = format!("{ADMIN_VIEW} {of} ORDER BY created_at, id LIMIT $1 OFFSET $2");
+    let query = sqlx::query(AssertSqlSafe(statement)).bind(limit as i64).bind(offset as i64);
+    let query = if let Some(account) = account { query.bind(account.to_string()) } else { query };
+    let rows = query.fetch_all(pool).await.context("list Islands")?;
+    let count = match account {
+        Some(account) => {
+            sqlx::query("SELECT COUNT(*) AS n FROM hosts WHERE left_at IS NULL AND account_id = $1")
+                .bind(account.to_string())
+        }
+        None => sqlx::query("SELECT COUNT(*) AS n FROM hosts WHERE left_at IS NULL"),
+    };
+    let total = integer(&count.fetch_one(pool).await.context("count Islands")?, "n")?;
+    let hosts = rows.iter().map(admin_view).collect::<Result<_, _>>()?;
+    Ok((hosts, total.unsigned_abs()))
+}
+
+/// Gives an Island no new jobs from now on. Returns `false` if it is suspended already.
+pub(crate) async fn suspend(
+    conn: &mut Connection,
+    id: HostId,
+    reason: &str,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "UPDATE hosts SET suspended_at = $2, suspended_reason = $3, changed_at = $2 \
+         WHERE id = $1 AND suspended_at IS NULL",
+    )
+    .bind(id.to_string())
+    .bind(now.unix_ms())
+    .bind(to_text(reason))
+    .execute(conn)
+    .await
+    .context("suspend an Island")?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Gives an Island jobs again. Returns `false` if it is not suspended.
+pub(crate) async fn resume(conn: &mut Connection, id: HostId, now: Timestamp) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "UPDATE hosts SET suspended_at = NULL, suspended_reason = NULL, changed_at = $2 \
+         WHERE id = $1 AND suspended_at IS NOT NULL",
+    )
+    .bind(id.to_string())
+    .bind(now.unix_ms())
+    .execute(conn)
+    .await
+    .context("resume an Island")?;
+    Ok(done.rows_affected() == 1)
 }
 
 /// Stores an Island's registration.

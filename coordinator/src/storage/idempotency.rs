@@ -14,6 +14,13 @@ pub(crate) const IMAGES: &str = "images";
 /// `POST /api-keys`.
 pub(crate) const KEYS: &str = "api-keys";
 
+/// `POST /admin/accounts`.
+pub(crate) const ADMIN_ACCOUNTS: &str = "admin/accounts";
+/// `POST /admin/accounts/:id/grants`.
+pub(crate) const GRANTS: &str = "admin/grants";
+/// `POST /admin/accounts/:id/deductions`.
+pub(crate) const DEDUCTIONS: &str = "admin/deductions";
+
 /// A request with an idempotency key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim<'a> {

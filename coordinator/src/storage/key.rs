@@ -80,6 +80,8 @@ pub(crate) struct KeyHolder {
     pub key: ApiKeyId,
     pub account: AccountId,
     pub operator: bool,
+    /// Whether an operator has suspended the account.
+    pub suspended: bool,
     pub scopes: Scopes,
     pub expires_at: Option<Timestamp>,
     pub last_used_at: Option<Timestamp>,
@@ -117,7 +119,7 @@ pub(crate) async fn insert(conn: &mut Connection, key: &StoredKey<'_>) -> Result
 /// effect everywhere at once.
 pub(crate) async fn find(pool: &Pool, prefix: &str, hash: &str) -> Result<Option<KeyHolder>, StoreError> {
     let row = sqlx::query(
-        "SELECT k.id, k.account_id, k.scopes, k.expires_at, k.last_used_at, k.spend_cap, a.operator \
+        "SELECT k.id, k.account_id, k.scopes, k.expires_at, k.last_used_at, k.spend_cap, a.operator, a.suspended_at \
          FROM api_keys k JOIN accounts a ON a.id = k.account_id \
          WHERE k.hash = $1 AND k.prefix = $2 AND k.revoked_at IS NULL",
     )
@@ -131,6 +133,7 @@ pub(crate) async fn find(pool: &Pool, prefix: &str, hash: &str) -> Result<Option
         key: parsed(&row, "id")?,
         account: parsed(&row, "account_id")?,
         operator: row.try_get::<i64, _>("operator").context("read a column")? != 0,
+        suspended: moment(&row, "suspended_at")?.is_some(),
         scopes: Scopes::read(&row)?,
         expires_at: moment(&row, "expires_at")?,
         last_used_at: moment(&row, "last_used_at")?,
@@ -176,6 +179,16 @@ pub(crate) async fn get(pool: &Pool, id: ApiKeyId) -> Result<Option<KeyView>, St
     .await
     .context("read an API key")?;
     row.as_ref().map(view).transpose()
+}
+
+/// The account of a key that is not revoked.
+pub(crate) async fn account_of(pool: &Pool, id: ApiKeyId) -> Result<Option<AccountId>, StoreError> {
+    let row = sqlx::query("SELECT account_id FROM api_keys WHERE id = $1 AND revoked_at IS NULL")
+        .bind(id.to_string())
+        .fetch_optional(pool)
+        .await
+        .context("find the account of an API key")?;
+    row.as_ref().map(|row| parsed(row, "account_id")).transpose()
 }
 
 /// Result of spending with a key.

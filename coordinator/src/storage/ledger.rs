@@ -170,6 +170,26 @@ pub(crate) async fn balance(pool: &Pool, account: AccountId) -> Result<MicroCred
     balance_in(&mut conn, account).await
 }
 
+/// What a job was charged, and whether that was refunded.
+pub(crate) async fn charged(
+    conn: &mut Connection,
+    account: AccountId,
+    job: JobId,
+) -> Result<(MicroCredits, bool), StoreError> {
+    let row = sqlx::query(
+        "SELECT CAST((SELECT COALESCE(SUM(amount), 0) FROM ledger_entries \
+         WHERE job_id = $1 AND kind = 'settle' AND ledger = $2) AS BIGINT) AS settled, \
+         (SELECT COUNT(*) FROM ledger_entries WHERE job_id = $1 AND kind = 'refund' AND ledger = $3) AS refunds",
+    )
+    .bind(job.to_string())
+    .bind(Book::Holds(account).to_string())
+    .bind(Book::Balance(account).to_string())
+    .fetch_one(conn)
+    .await
+    .context("read what a job was charged")?;
+    Ok((-MicroCredits(integer(&row, "settled")?), integer(&row, "refunds")? > 0))
+}
+
 /// What an audit of the ledger found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Audit {

@@ -23,6 +23,7 @@ mod keys;
 mod limits;
 mod loss;
 mod market;
+mod operators;
 mod reads;
 mod requests;
 mod restart;

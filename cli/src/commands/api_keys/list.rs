@@ -29,8 +29,13 @@ pub(super) async fn list(settings: &Settings, output: &Output) -> Result<()> {
     if output.is_json() {
         return output.json(&answer.body);
     }
+    table(&answer.value, output)
+}
+
+/// Prints keys for people.
+pub(in crate::commands) fn table(keys: &[KeyView], output: &Output) -> Result<()> {
     let now = now();
-    let rows = answer.value.iter().map(|key| {
+    let rows = keys.iter().map(|key| {
         // Uses are recorded to the minute, and would seem to come before the creation.
         let last_used = key.last_used_at.map(|used| used.max(key.created_at));
         let cap = key.spend_cap.map_or_else(|| "-".into(), credits);

@@ -1,0 +1,90 @@
+//! `/admin`: accounts, credits and keys of the whole network, for its operators. Every action writes the audit log in its transaction.
+
+pub(super) mod accounts;
+pub(super) mod audit_log;
+pub(super) mod credits;
+pub(super) mod hosts;
+pub(super) mod keys;
+pub(super) mod refund;
+
+use std::sync::Arc;
+
+use axum::Json;
+use island_protocol::{
+    api::{
+        Data,
+        admin::{AdminAccount, Reason},
+    },
+    ids::AccountId,
+    problem::Code,
+};
+
+use super::{
+    Api, ApiError, body,
+    idempotency::{IdempotencyKey, reused},
+    query::Query,
+    segment::Segment,
+};
+use crate::{
+    clock::Clock,
+    storage::{
+        Connection, StoreError, account,
+        idempotency::{self, Claimed},
+    },
+};
+
+type AccountAnswer = Json<Data<AdminAccount>>;
+
+fn unknown_account() -> ApiError {
+    ApiError::new(Code::AccountNotFound, "there is no such account")
+}
+
+/// The account that a path names.
+async fn named(api: &Arc<Api>, Segment(id): Segment) -> Result<AdminAccount, ApiError> {
+    let id: AccountId = id.parse().map_err(|_| unknown_account())?;
+    read(api, id).await
+}
+
+async fn read(api: &Arc<Api>, id: AccountId) -> Result<AdminAccount, ApiError> {
+    let found = account::admin_get(api.execution.context().store.reader(), id).await?;
+    found.ok_or_else(unknown_account)
+}
+
+/// The account that a query names, if it does.
+fn account_of_query(query: &Query) -> Result<Option<AccountId>, ApiError> {
+    let Some(id) = query.get("account") else { return Ok(None) };
+    let bad = |_| ApiError::field(Code::InvalidRequest, "account", "account must be the id of an account");
+    id.parse().map(Some).map_err(bad)
+}
+
+/// The account as it is after an action.
+async fn answer(api: &Arc<Api>, id: AccountId) -> Result<AccountAnswer, ApiError> {
+    Ok(Json(Data { data: read(api, id).await? }))
+}
+
+fn reason(body::Json(fields): body::Json) -> Result<String, ApiError> {
+    fields.parse::<Reason>().map(|body| body.reason)
+}
+
+/// Claims the idempotency key of a request. Returns `true` if the request was made before, and created the same.
+async fn was_made(
+    api: &Api,
+    conn: &mut Connection,
+    key: Option<&IdempotencyKey>,
+    operator: AccountId,
+    made: &str,
+    clock: &Clock,
+) -> Result<bool, ApiError> {
+    let Some(key) = key else { return Ok(false) };
+    let claim = key.claim(operator, api.rules.idempotency_ms);
+    match idempotency::claim(conn, &claim, made, clock.now()).await? {
+        Claimed::New => Ok(false),
+        Claimed::Existing(earlier) if earlier == made => Ok(true),
+        Claimed::Existing(_) | Claimed::Reused => Err(reused()),
+    }
+}
+
+/// The id in a record of an idempotency key.
+fn parse_made(made: &str) -> Result<AccountId, ApiError> {
+    made.parse().map_err(|_| StoreError::Corrupt { what: "made" }.into())
+}

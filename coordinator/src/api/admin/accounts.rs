@@ -1,0 +1,170 @@
+//! `GET /admin/accounts`, `POST /admin/accounts`, and the suspension of an account.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+};
+use island_protocol::{
+    api::{
+        Page, PageMeta,
+        admin::{AdminAccount, AdminAction, CreateAccount, CreatedAccount},
+    },
+    credits::MicroCredits,
+    ids::AccountId,
+    problem::Code,
+};
+use uuid::Uuid;
+
+use super::{AccountAnswer, answer, named, parse_made, read, reason};
+use crate::{
+    api::{
+        Api, ApiError,
+        auth::Operator,
+        body,
+        idempotency::{IdempotencyKey, Replayed, reused},
+        query::Query,
+        segment::Segment,
+    },
+    ledger::Posting,
+    secret::{self, NewKey},
+    storage::{
+        StoreError,
+        account::{self, Account},
+        audit::{self, Action, Subject},
+        commit,
+        idempotency::{self, ADMIN_ACCOUNTS, Claimed},
+        key::{self, Scopes, StoredKey},
+        ledger,
+    },
+};
+
+/// All accounts, oldest first, or the one with the e-mail address of the query.
+pub(in crate::api) async fn list(
+    State(api): State<Arc<Api>>,
+    Operator(_): Operator,
+    query: Query,
+) -> Result<Json<Page<AdminAccount>>, ApiError> {
+    let requested = query.page()?;
+    let reader = api.execution.context().store.reader();
+    let (data, total) =
+        account::admin_page(reader, query.get("email"), requested.limit, requested.offset).await?;
+    Ok(Json(Page { data, meta: PageMeta { total, ..requested } }))
+}
+
+/// Creates an account with its first key. Only the first answer contains the secret; a replay does not.
+pub(in crate::api) async fn create(
+    State(api): State<Arc<Api>>,
+    Operator(operator): Operator,
+    headers: HeaderMap,
+    body::Json(fields): body::Json,
+) -> Result<(StatusCode, Replayed, Json<CreatedAccount>), ApiError> {
+    let idempotency_key = IdempotencyKey::read(&headers, ADMIN_ACCOUNTS, &fields)?;
+    let wanted: CreateAccount = fields.parse()?;
+    let context = api.execution.context();
+    let now = context.clock.now();
+    let id = AccountId(Uuid::now_v7());
+    let credits =
+        wanted.credits.unwrap_or_else(|| MicroCredits::from_credits(api.rules.signup_credits.into()));
+    let mut tx = context.store.begin_locked([operator.account]).await?;
+    if let Some(idempotency_key) = &idempotency_key {
+        let claim = idempotency_key.claim(operator.account, api.rules.idempotency_ms);
+        match idempotency::claim(&mut tx, &claim, &id.to_string(), now).await? {
+            Claimed::New => {}
+            Claimed::Existing(made) => {
+                // The account may be in the same commit group; it can be read after that is on disk.
+                commit(tx).await?;
+                let data = read(&api, parse_made(&made)?).await?;
+                return Ok((StatusCode::CREATED, Replayed(true), Json(CreatedAccount { data, key: None })));
+            }
+            Claimed::Reused => return Err(reused()),
+        }
+    }
+    let account = Account { id, email: wanted.email, operator: wanted.operator, created_at: now };
+    account::insert(&mut tx, &account).await.map_err(|error| taken(error, &account.email))?;
+    if credits > MicroCredits::ZERO {
+        ledger::post(&mut tx, &Posting::grant(id, credits), None, now).await?;
+    }
+    let NewKey { secret, prefix, hash } = secret::new_key();
+    let first = StoredKey {
+        id: island_protocol::ids::ApiKeyId(Uuid::now_v7()),
+        account: id,
+        name: "first",
+        prefix: &prefix,
+        hash: &hash,
+        scopes: Scopes::ALL,
+        expires_at: None,
+        spend_cap: None,
+        parent: None,
+        created_at: now,
+    };
+    key::insert(&mut tx, &first).await?;
+    let action = Action {
+        actor: Some(operator.account),
+        action: AdminAction::CreateAccount,
+        account: id,
+        subject: Subject::Key(first.id),
+        amount: (credits > MicroCredits::ZERO).then_some(credits),
+        reason: "",
+    };
+    audit::insert(&mut tx, &action, now).await?;
+    commit(tx).await?;
+    let data = read(&api, id).await?;
+    Ok((StatusCode::CREATED, Replayed(false), Json(CreatedAccount { data, key: Some(secret) })))
+}
+
+fn taken(error: StoreError, email: &str) -> ApiError {
+    if error.is_duplicate() {
+        ApiError::field(Code::ValidationError, "email", format!("{email} has an account already"))
+    } else {
+        error.into()
+    }
+}
+
+/// Refuses all keys of an account. Its open jobs go on, and cost what they cost.
+pub(in crate::api) async fn suspend(
+    State(api): State<Arc<Api>>,
+    Operator(operator): Operator,
+    account: Segment,
+    body: body::Json,
+) -> Result<AccountAnswer, ApiError> {
+    let reason = reason(body)?;
+    let account = named(&api, account).await?;
+    if account.id == operator.account {
+        return Err(ApiError::new(Code::Forbidden, "operators cannot suspend their own account"));
+    }
+    let context = api.execution.context();
+    let now = context.clock.now();
+    let mut tx = context.store.begin_locked([account.id]).await?;
+    if account::suspend(&mut tx, account.id, &reason, now).await? {
+        let action = change(operator.account, AdminAction::Suspend, account.id, &reason);
+        audit::insert(&mut tx, &action, now).await?;
+    }
+    commit(tx).await?;
+    answer(&api, account.id).await
+}
+
+/// Accepts the keys of a suspended account again.
+pub(in crate::api) async fn resume(
+    State(api): State<Arc<Api>>,
+    Operator(operator): Operator,
+    account: Segment,
+    body: body::Json,
+) -> Result<AccountAnswer, ApiError> {
+    let reason = reason(body)?;
+    let account = named(&api, account).await?;
+    let context = api.execution.context();
+    let mut tx = context.store.begin_locked([account.id]).await?;
+    if account::resume(&mut tx, account.id).await? {
+        let action = change(operator.account, AdminAction::Resume, account.id, &reason);
+        audit::insert(&mut tx, &action, context.clock.now()).await?;
+    }
+    commit(tx).await?;
+    answer(&api, account.id).await
+}
+
+fn change(operator: AccountId, action: AdminAction, account: AccountId, reason: &str) -> Action<'_> {
+    Action { actor: Some(operator), action, account, subject: Subject::Account, amount: None, reason }
+}

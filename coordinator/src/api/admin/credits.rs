@@ -1,0 +1,95 @@
+//! `POST /admin/accounts/:id/grants` and `/deductions`.
+
+use std::sync::Arc;
+
+use axum::{extract::State, http::HeaderMap};
+use island_protocol::{
+    api::admin::{AdminAction, ChangeCredits},
+    problem::Code,
+};
+
+use super::{AccountAnswer, answer, named, was_made};
+use crate::{
+    api::{
+        Api, ApiError,
+        auth::{Caller, Operator},
+        body,
+        idempotency::{IdempotencyKey, Replayed},
+        segment::Segment,
+    },
+    ledger::Posting,
+    storage::{
+        audit::{self, Action, Subject},
+        commit,
+        idempotency::{DEDUCTIONS, GRANTS},
+        ledger,
+    },
+};
+
+type Answer = Result<(Replayed, AccountAnswer), ApiError>;
+
+/// Gives an account credits.
+pub(in crate::api) async fn grant(
+    State(api): State<Arc<Api>>,
+    Operator(operator): Operator,
+    account: Segment,
+    headers: HeaderMap,
+    body: body::Json,
+) -> Answer {
+    change(&api, &operator, account, &headers, body, AdminAction::Grant).await
+}
+
+/// Takes credits from an account, at most what it may spend.
+pub(in crate::api) async fn deduct(
+    State(api): State<Arc<Api>>,
+    Operator(operator): Operator,
+    account: Segment,
+    headers: HeaderMap,
+    body: body::Json,
+) -> Answer {
+    change(&api, &operator, account, &headers, body, AdminAction::Deduct).await
+}
+
+async fn change(
+    api: &Arc<Api>,
+    operator: &Caller,
+    account: Segment,
+    headers: &HeaderMap,
+    body::Json(fields): body::Json,
+    action: AdminAction,
+) -> Answer {
+    let is_grant = action == AdminAction::Grant;
+    let key = IdempotencyKey::read(headers, if is_grant { GRANTS } else { DEDUCTIONS }, &fields)?;
+    let ChangeCredits { amount, reason } = fields.parse()?;
+    let account = named(api, account).await?.id;
+    let context = api.execution.context();
+    let now = context.clock.now();
+    let mut tx = context.store.begin_locked([account, operator.account]).await?;
+    let made = account.to_string();
+    if was_made(api, &mut tx, key.as_ref(), operator.account, &made, &context.clock).await? {
+        commit(tx).await?;
+        return Ok((Replayed(true), answer(api, account).await?));
+    }
+    let posting = if is_grant { Posting::grant(account, amount) } else { Posting::deduct(account, amount) };
+    // What it has earned is part of what it may spend.
+    ledger::count(&mut tx, account).await?;
+    if !ledger::try_post(&mut tx, &posting, None, now).await? {
+        let available = ledger::balance_in(&mut tx, account).await?;
+        let message = format!("the account has {available} credits, not {amount}");
+        return Err(ApiError::credits(message, amount, available));
+    }
+    let entry = Action {
+        actor: Some(operator.account),
+        action,
+        account,
+        subject: Subject::Account,
+        amount: Some(amount),
+        reason: &reason,
+    };
+    audit::insert(&mut tx, &entry, now).await?;
+    commit(tx).await?;
+    Ok((Replayed(false), answer(api, account).await?))
+}
+
+/// The errors of a change of credits beyond those of every request.
+pub(in crate::api) const ERRORS: &[Code] = &[Code::AccountNotFound, Code::InsufficientCredits];

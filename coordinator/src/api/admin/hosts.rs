@@ -1,0 +1,103 @@
+//! `GET /admin/hosts`, and the suspension of an Island.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use island_protocol::{
+    api::{
+        Data, Page, PageMeta,
+        admin::{AdminAction, AdminHost},
+    },
+    ids::{AccountId, HostId},
+    problem::Code,
+};
+
+use super::{account_of_query, reason};
+use crate::{
+    api::{Api, ApiError, auth::Operator, body, query::Query, segment::Segment},
+    storage::{
+        audit::{self, Action, Subject},
+        commit, host,
+    },
+};
+
+type Answer = Result<Json<Data<AdminHost>>, ApiError>;
+
+/// The Islands that have not left, oldest first, or those of one account.
+pub(in crate::api) async fn list(
+    State(api): State<Arc<Api>>,
+    Operator(_): Operator,
+    query: Query,
+) -> Result<Json<Page<AdminHost>>, ApiError> {
+    let requested = query.page()?;
+    let account = account_of_query(&query)?;
+    let reader = api.execution.context().store.reader();
+    let (data, total) = host::admin_page(reader, account, requested.limit, requested.offset).await?;
+    Ok(Json(Page { data, meta: PageMeta { total, ..requested } }))
+}
+
+/// Gives an Island no new jobs, from every coordinator within seconds. Those that it runs go on.
+pub(in crate::api) async fn suspend(
+    State(api): State<Arc<Api>>,
+    Operator(operator): Operator,
+    island: Segment,
+    body: body::Json,
+) -> Answer {
+    let reason = reason(body)?;
+    let island = named(&api, island).await?;
+    let context = api.execution.context();
+    let now = context.clock.now();
+    let mut tx = context.store.begin_locked([island.account]).await?;
+    if host::suspend(&mut tx, island.id, &reason, now).await? {
+        let action = change(operator.account, AdminAction::SuspendIsland, &island, &reason);
+        audit::insert(&mut tx, &action, now).await?;
+    }
+    commit(tx).await?;
+    answer(&api, island.id).await
+}
+
+/// Gives a suspended Island jobs again.
+pub(in crate::api) async fn resume(
+    State(api): State<Arc<Api>>,
+    Operator(operator): Operator,
+    island: Segment,
+    body: body::Json,
+) -> Answer {
+    let reason = reason(body)?;
+    let island = named(&api, island).await?;
+    let context = api.execution.context();
+    let now = context.clock.now();
+    let mut tx = context.store.begin_locked([island.account]).await?;
+    if host::resume(&mut tx, island.id, now).await? {
+        let action = change(operator.account, AdminAction::ResumeIsland, &island, &reason);
+        audit::insert(&mut tx, &action, now).await?;
+    }
+    commit(tx).await?;
+    answer(&api, island.id).await
+}
+
+/// The Island as it is after an action, which this coordinator respects at once; others read it within seconds.
+async fn answer(api: &Arc<Api>, id: HostId) -> Answer {
+    let context = api.execution.context();
+    if let Some(enrolled) = host::get(context.store.reader(), id).await? {
+        context.fleet.refresh(enrolled);
+    }
+    Ok(Json(Data { data: read(api, id).await? }))
+}
+
+fn unknown() -> ApiError {
+    ApiError::new(Code::HostNotFound, "there is no such Island")
+}
+
+async fn named(api: &Arc<Api>, Segment(id): Segment) -> Result<AdminHost, ApiError> {
+    read(api, id.parse().map_err(|_| unknown())?).await
+}
+
+async fn read(api: &Arc<Api>, id: HostId) -> Result<AdminHost, ApiError> {
+    host::admin_get(api.execution.context().store.reader(), id).await?.ok_or_else(unknown)
+}
+
+fn change<'a>(operator: AccountId, action: AdminAction, island: &AdminHost, reason: &'a str) -> Action<'a> {
+    let (account, subject) = (island.account, Subject::Host(island.id));
+    Action { actor: Some(operator), action, account, subject, amount: None, reason }
+}

@@ -1,0 +1,59 @@
+//! `POST /admin/jobs/:id/refund`.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use island_protocol::{
+    api::{
+        Data,
+        admin::{AdminAction, RefundedJob},
+    },
+    credits::MicroCredits,
+    ids::JobId,
+    problem::Code,
+};
+
+use super::reason;
+use crate::{
+    api::{Api, ApiError, auth::Operator, body, segment::Segment},
+    ledger::Posting,
+    storage::{
+        audit::{self, Action, Subject},
+        commit, jobs, key, ledger,
+    },
+};
+
+/// Returns what an ended job was charged, once. The owners who have earned it keep it.
+pub(in crate::api) async fn refund(
+    State(api): State<Arc<Api>>,
+    Operator(operator): Operator,
+    Segment(id): Segment,
+    body: body::Json,
+) -> Result<Json<Data<RefundedJob>>, ApiError> {
+    let reason = reason(body)?;
+    let unknown = || ApiError::new(Code::JobNotFound, "there is no such job");
+    let id: JobId = id.parse().map_err(|_| unknown())?;
+    let context = api.execution.context();
+    let job = jobs::get(context.store.reader(), id).await?.ok_or_else(unknown)?;
+    if !job.status.is_final() {
+        return Err(ApiError::new(Code::JobNotFinal, "the job has not ended: cancel it first"));
+    }
+    let now = context.clock.now();
+    let mut tx = context.store.begin_locked([job.account]).await?;
+    let (amount, is_refunded) = ledger::charged(&mut tx, job.account, id).await?;
+    if !is_refunded && amount > MicroCredits::ZERO {
+        ledger::post(&mut tx, &Posting::refund(job.account, amount), Some(id), now).await?;
+        key::refund_job(&mut tx, id, amount).await?;
+        let action = Action {
+            actor: Some(operator.account),
+            action: AdminAction::RefundJob,
+            account: job.account,
+            subject: Subject::Job(id),
+            amount: Some(amount),
+            reason: &reason,
+        };
+        audit::insert(&mut tx, &action, now).await?;
+    }
+    commit(tx).await?;
+    Ok(Json(Data { data: RefundedJob { id, account: job.account, amount } }))
+}

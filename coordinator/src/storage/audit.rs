@@ -1,0 +1,125 @@
+//! The audit log: what operators did. An entry is written by the transaction of its action, and never changed.
+
+use island_protocol::{
+    api::admin::{AdminAction, AuditEntry},
+    credits::MicroCredits,
+    ids::{AccountId, ApiKeyId, HostId, JobId},
+    time::Timestamp,
+};
+use sqlx::{AssertSqlSafe, Row as _};
+use uuid::Uuid;
+
+use super::{Connection, Pool, QueryContext as _, Row, StoreError, integer, parsed, to_text};
+
+/// An action, before it has an id and a time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Action<'a> {
+    /// The operator; `None` for a command on the coordinator's machine.
+    pub actor: Option<AccountId>,
+    pub action: AdminAction,
+    pub account: AccountId,
+    pub subject: Subject,
+    pub amount: Option<MicroCredits>,
+    pub reason: &'a str,
+}
+
+/// What an action was about, beside the account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// The account as a whole.
+    Account,
+    Key(ApiKeyId),
+    Host(HostId),
+    Job(JobId),
+}
+
+impl Subject {
+    /// The columns `api_key_id`, `host_id` and `job_id`.
+    fn columns(self) -> [Option<String>; 3] {
+        match self {
+            Self::Account => [None, None, None],
+            Self::Key(id) => [Some(id.to_string()), None, None],
+            Self::Host(id) => [None, Some(id.to_string()), None],
+            Self::Job(id) => [None, None, Some(id.to_string())],
+        }
+    }
+}
+
+/// Adds an entry.
+pub(crate) async fn insert(
+    conn: &mut Connection,
+    action: &Action<'_>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let [api_key, host, job] = action.subject.columns();
+    sqlx::query(
+        "INSERT INTO audit_log \
+         (id, created_at, actor, action, account_id, api_key_id, host_id, job_id, amount, reason) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+    )
+    .bind(Uuid::now_v7().to_string())
+    .bind(now.unix_ms())
+    .bind(action.actor.map(|actor| actor.to_string()))
+    .bind(action.action.as_str())
+    .bind(action.account.to_string())
+    .bind(api_key)
+    .bind(host)
+    .bind(job)
+    .bind(action.amount.map(|amount| amount.0))
+    .bind(to_text(action.reason))
+    .execute(conn)
+    .await
+    .context("write the audit log")?;
+    Ok(())
+}
+
+/// A page of the entries about one account, or about all, newest first, and their total number.
+pub(crate) async fn page(
+    pool: &Pool,
+    account: Option<AccountId>,
+    limit: u64,
+    offset: u64,
+) -> Result<(Vec<AuditEntry>, u64), StoreError> {
+    let of = if account.is_some() { "WHERE account_id = $3" } else { "" };
+    let bound = |statement: String| {
+        let query = sqlx::query(AssertSqlSafe(statement)).bind(limit as i64).bind(offset as i64);
+        match account {
+            Some(account) => query.bind(account.to_string()),
+            None => query,
+        }
+    };
+    let rows = bound(format!(
+        "SELECT id, created_at, actor, action, account_id, api_key_id, host_id, job_id, amount, \
+         reason FROM audit_log {of} \
+         ORDER BY created_at DESC, id DESC LIMIT $1 OFFSET $2"
+    ));
+    let rows = rows.fetch_all(pool).await.context("read the audit log")?;
+    let total = match account {
+        Some(account) => {
+            sqlx::query("SELECT COUNT(*) AS n FROM audit_log WHERE account_id = $1").bind(account.to_string())
+        }
+        None => sqlx::query("SELECT COUNT(*) AS n FROM audit_log"),
+    };
+    let total = integer(&total.fetch_one(pool).await.context("count the audit log")?, "n")?;
+    let entries = rows.iter().map(entry).collect::<Result<_, _>>()?;
+    Ok((entries, total.unsigned_abs()))
+}
+
+fn entry(row: &Row) -> Result<AuditEntry, StoreError> {
+    let text = |column: &'static str| row.try_get::<Option<String>, _>(column).context("read a column");
+    let corrupt = |what| StoreError::Corrupt { what };
+    let action = text("action")?.and_then(|name| name.parse().ok()).ok_or_else(|| corrupt("action"))?;
+    let amount: Option<i64> = row.try_get("amount").context("read a column")?;
+    Ok(AuditEntry {
+        id: text("id")?.ok_or_else(|| corrupt("id"))?,
+        created_at: Timestamp::from_unix_ms(integer(row, "created_at")?),
+        actor: text("actor")?.map(|id| id.parse()).transpose().map_err(|_| corrupt("actor"))?,
+        action,
+        account: parsed(row, "account_id")?,
+        api_key: text("api_key_id")?.map(|id| id.parse()).transpose().map_err(|_| corrupt("api_key_id"))?,
+        host: text("host_id")?.map(|id| id.parse()).transpose().map_err(|_| corrupt("host_id"))?,
+        job: text("job_id")?.map(|id| id.parse()).transpose().map_err(|_| corrupt("job_id"))?,
+        amount: amount.map(MicroCredits),
+        reason: text("reason")?.unwrap_or_default(),
+    })
+}

@@ -1,0 +1,266 @@
+//! What operators do through the API: accounts, credits, suspension, keys; and the log of it.
+
+use island_coordinator::{clock::Clock, commands::admin::{create_account, create_key}, storage::Store};
+use island_protocol::credits::MicroCredits;
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+
+use crate::support::{
+    answer,
+    island::{Island, completed, token},
+    network::{Account, Network},
+};
+
+async fn operator(network: &Network) -> Account {
+    let store = Store::open(&network.config.database).await.expect("database");
+    let now = Clock::System.now();
+    let id = create_account(&store, "operator@example.org", true, MicroCredits::ZERO, now).await.expect("account");
+    let key = create_key(&store, id, "operator", now).await.expect("key");
+    store.close().await;
+    Account { id, key }
+}
+
+struct Admin<'a> {
+    network: &'a Network,
+    key: String,
+}
+
+impl Admin<'_> {
+    fn call(&self, method: Method, path: &str) -> RequestBuilder {
+        self.network.http.request(method, format!("{}/admin{path}", self.network.url)).bearer_auth(&self.key)
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let (status, body) = answer(self.call(Method::GET, path)).await;
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        answer(self.call(Method::POST, path).json(body)).await
+    }
+}
+
+#[tokio::test]
+async fn an_operator_creates_an_account_that_can_be_used_at_once() {
+    let network = Network::start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let wanted = json!({"email": "new@example.org", "credits": 3.5});
+    let create = || admin.call(Method::POST, "/accounts").header("Idempotency-Key", "a").json(&wanted);
+    let (status, first) = answer(create()).await;
+    assert_eq!(status, 201, "{first}");
+    let (account, key) = (&first["data"], first["key"].as_str().expect("a key"));
+    assert_eq!((&account["credits"], &account["operator"]), (&json!(3.5), &json!(false)));
+    let (status, again) = answer(create()).await;
+    assert_eq!((status, &again["data"]["id"]), (201, &account["id"]), "the request is not repeated");
+    assert!(again.get("key").is_none(), "a secret is returned once: {again}");
+    let (status, taken) = admin.post("/accounts", &wanted).await;
+    assert_eq!((status, &taken["error"]["param"]), (422, &json!("email")));
+
+    let own = network.http.get(format!("{}/account", network.url)).bearer_auth(key);
+    let (status, own) = answer(own).await;
+    assert_eq!((status, &own["data"]["id"], &own["data"]["credits"]), (200, &account["id"], &json!(3.5)));
+    let found = admin.get("/accounts?email=new@example.org").await;
+    assert_eq!((&found["data"][0], &found["meta"]["total"]), (account, &json!(1)));
+    let all = admin.get("/accounts?limit=2").await;
+    assert_eq!((all["data"].as_array().map(Vec::len), &all["meta"]["total"]), (Some(2), &json!(4)));
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn credits_are_granted_and_deducted_once_with_a_reason() {
+    let network = Network::start().await;
+    let operator = operator(&network).await;
+    let admin = Admin { network: &network, key: operator.key.clone() };
+    let account = format!("/accounts/{}", network.consumer.id);
+    let grant = |key: &str, amount: f64| {
+        let body = json!({"amount": amount, "reason": "invoice 7"});
+        let path = format!("{account}/grants");
+        admin.call(Method::POST, &path).header("Idempotency-Key", key).json(&body)
+    };
+    for _ in 0..3 {
+        let (status, body) = answer(grant("one", 5.0)).await;
+        assert_eq!((status, &body["data"]["credits"]), (200, &json!(15)), "{body}");
+    }
+    let (status, body) = answer(grant("one", 6.0)).await;
+    assert_eq!((status, &body["error"]["code"]), (422, &json!("idempotency_key_reused")));
+    // The same key and body, but another account.
+    let other = format!("/accounts/{}/grants", network.owner.id);
+    let body = json!({"amount": 5.0, "reason": "invoice 7"});
+    let (status, _) = answer(admin.call(Method::POST, &other).header("Idempotency-Key", "one").json(&body)).await;
+    assert_eq!(status, 422);
+
+    // What an open job holds cannot be taken.
+    let job = network.submit().await;
+    assert_eq!(admin.get(&format!("/accounts?email={}", "consumer@example.org")).await["data"][0]["held"], 1);
+    let take = |amount: f64| json!({"amount": amount, "reason": "a mistake"});
+    let path = format!("{account}/deductions");
+    let (status, body) = admin.post(&path, &take(14.5)).await;
+    assert_eq!((status, &body["error"]["code"], &body["error"]["available"]), (402, &json!("insufficient_credits"), &json!(14)));
+    let (status, body) = admin.post(&path, &take(14.0)).await;
+    assert_eq!((status, &body["data"]["credits"]), (200, &json!(0)), "{body}");
+    for bad in [take(0.0), take(-1.0), json!({"amount": 1}), json!({"amount": 1, "reason": ""})] {
+        let (status, body) = admin.post(&path, &bad).await;
+        assert_eq!((status, &body["error"]["code"]), (422, &json!("validation_error")), "{bad}");
+    }
+    network.call(Method::POST, &format!("/jobs/{job}/cancel")).send().await.expect("answer");
+    network.audit().await;
+
+    let ledger = network.get("/account/ledger").await;
+    let kinds: Vec<_> = ledger["data"].as_array().expect("entries").iter().map(|entry| entry["kind"].clone()).collect();
+    assert!(kinds.contains(&json!("deduct")), "{kinds:?}");
+    let log = admin.get(&format!("/audit-log?account={}", network.consumer.id)).await;
+    let of = |number: usize| {
+        let entry = &log["data"][number];
+        (entry["action"].clone(), entry["amount"].clone(), entry["reason"].clone(), entry["actor"].clone())
+    };
+    let by = json!(operator.id.to_string());
+    assert_eq!(of(0), (json!("deduct"), json!(14), json!("a mistake"), by.clone()));
+    assert_eq!(of(1), (json!("grant"), json!(5), json!("invoice 7"), by));
+    // Made by commands on the coordinator's machine.
+    assert_eq!(of(2), (json!("create_key"), Value::Null, json!(""), Value::Null));
+    assert_eq!(log["meta"]["total"], 4, "{log}");
+}
+
+#[tokio::test]
+async fn a_suspended_account_is_refused_with_the_reason_and_its_jobs_go_on() {
+    let network = Network::start().await;
+    let operator = operator(&network).await;
+    let admin = Admin { network: &network, key: operator.key.clone() };
+    let mut island = Island::start(&network).await;
+    let job = network.submit().await;
+    let run = island.take().await;
+
+    let reason = json!({"reason": "unpaid invoice 7"});
+    let path = format!("/accounts/{}/suspend", network.consumer.id);
+    for _ in 0..2 {
+        let (status, body) = admin.post(&path, &reason).await;
+        assert_eq!((status, &body["data"]["suspended"]["reason"]), (200, &json!("unpaid invoice 7")), "{body}");
+    }
+    for (method, path) in [(Method::GET, "/account"), (Method::POST, "/jobs"), (Method::GET, "/jobs")] {
+        let (status, body) = answer(network.call(method, path)).await;
+        assert_eq!((status, &body["error"]["code"]), (403, &json!("account_suspended")), "{path}");
+        assert!(body["error"]["message"].as_str().is_some_and(|text| text.contains("unpaid invoice 7")), "{body}");
+    }
+    island.send(run.key, run.first_event, vec![token("a")]).await;
+    assert!(island.end(run.key, run.first_event + 1, completed(1, 1)).await.committed);
+
+    let (status, body) = admin.post(&format!("/accounts/{}/resume", network.consumer.id), &json!({"reason": "paid"})).await;
+    assert_eq!((status, body["data"].get("suspended")), (200, None), "{body}");
+    assert_eq!(network.job(&job).await["status"], "completed");
+    let (status, _) = admin.post(&format!("/accounts/{}/suspend", operator.id), &reason).await;
+    assert_eq!(status, 403, "an operator would lock the network");
+    let log = admin.get(&format!("/audit-log?account={}", network.consumer.id)).await;
+    let actions: Vec<_> = log["data"].as_array().expect("entries").iter().map(|entry| entry["action"].clone()).collect();
+    assert_eq!(actions[..2], [json!("resume"), json!("suspend")], "what changed nothing is not recorded");
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn an_operator_revokes_a_key_of_another_account() {
+    let network = Network::start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let keys = admin.get(&format!("/accounts/{}/api-keys", network.consumer.id)).await;
+    let id = keys["data"][0]["id"].as_str().expect("an id").to_owned();
+    assert!(keys.to_string().find(&network.consumer.key).is_none(), "no secrets");
+    let path = format!("/api-keys/{id}/revoke");
+    let (status, body) = admin.post(&path, &json!({"reason": "found in public"})).await;
+    assert_eq!((status, &body["data"]["id"]), (200, &json!(id)));
+    let (status, body) = answer(network.call(Method::GET, "/account")).await;
+    assert_eq!((status, &body["error"]["code"]), (401, &json!("invalid_api_key")));
+    let (status, _) = admin.post(&path, &json!({"reason": "again"})).await;
+    assert_eq!(status, 404);
+    assert_eq!(admin.get("/audit-log?limit=1").await["data"][0]["api_key"], json!(id));
+}
+
+#[tokio::test]
+async fn a_suspended_island_finishes_its_jobs_and_gets_no_new_ones() {
+    let network = Network::start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let mut island = Island::start(&network).await;
+    let first = network.submit().await;
+    let run = island.take().await;
+    let path = format!("/hosts/{}", island.id);
+    let (status, body) = admin.post(&format!("{path}/suspend"), &json!({"reason": "wrong results"})).await;
+    assert_eq!((status, &body["data"]["suspended"]["reason"]), (200, &json!("wrong results")), "{body}");
+    assert_eq!(body["data"]["account"], json!(network.owner.id.to_string()));
+    island.send(run.key, run.first_event, vec![token("a")]).await;
+    assert!(island.end(run.key, run.first_event + 1, completed(1, 1)).await.committed);
+    assert_eq!(network.job(&first).await["status"], "completed");
+
+    let second = network.submit().await;
+    island.beat(&[]).await;
+    let waits = async {
+        while network.job(&second).await["waiting"]["draining"] != 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    crate::support::soon("the job waits", waits).await;
+    assert_eq!(network.get(&format!("/hosts/{}", island.id)).await["data"]["status"], "suspended");
+    assert_eq!(admin.get(&format!("/hosts?account={}", network.owner.id)).await["meta"]["total"], 1);
+    assert_eq!(admin.get(&format!("/hosts?account={}", network.consumer.id)).await["meta"]["total"], 0);
+
+    let (status, body) = admin.post(&format!("{path}/resume"), &json!({"reason": "repaired"})).await;
+    assert_eq!((status, body["data"].get("suspended")), (200, None));
+    let run = island.take().await;
+    assert_eq!(run.key.job_id.to_string(), second);
+    let log = admin.get("/audit-log?limit=2").await;
+    assert_eq!(log["data"][0]["host"], json!(island.id.to_string()));
+    assert_eq!(log["data"][0]["action"], "resume_island");
+}
+
+#[tokio::test]
+async fn what_a_job_was_charged_is_refunded_once() {
+    let network = Network::start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let mut island = Island::start(&network).await;
+    let job = network.submit().await;
+    let refund = || admin.call(Method::POST, &format!("/jobs/{job}/refund")).json(&json!({"reason": "wrong"}));
+    let (status, body) = answer(refund()).await;
+    assert_eq!((status, &body["error"]["code"]), (422, &json!("job_not_final")));
+    let run = island.take().await;
+    island.send(run.key, run.first_event, vec![token("a")]).await;
+    assert!(island.end(run.key, run.first_event + 1, completed(1, 1)).await.committed);
+    assert!((network.credits(&network.consumer).await - 9.0).abs() < 1e-9);
+    for _ in 0..3 {
+        let (status, body) = answer(refund()).await;
+        assert_eq!((status, &body["data"]["amount"]), (200, &json!(1)), "{body}");
+        assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
+    }
+    assert!((network.credits(&network.owner).await - 1.0).abs() < 1e-9, "the owner has done the work");
+    let log = admin.get(&format!("/audit-log?account={}", network.consumer.id)).await;
+    assert_eq!((&log["data"][0]["action"], &log["data"][0]["job"]), (&json!("refund_job"), &json!(job)));
+    assert_ne!(log["data"][1]["action"], "refund_job", "recorded once");
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn only_operators_may_do_what_operators_do() {
+    let network = Network::start().await;
+    let account = network.consumer.id;
+    for (method, path) in [
+        (Method::GET, "/admin/accounts".to_owned()),
+        (Method::POST, "/admin/accounts".to_owned()),
+        (Method::POST, format!("/admin/accounts/{account}/grants")),
+        (Method::POST, format!("/admin/accounts/{account}/deductions")),
+        (Method::POST, format!("/admin/accounts/{account}/suspend")),
+        (Method::POST, format!("/admin/accounts/{account}/resume")),
+        (Method::GET, format!("/admin/accounts/{account}/api-keys")),
+        (Method::POST, format!("/admin/api-keys/{account}/revoke")),
+        (Method::GET, "/admin/hosts".to_owned()),
+        (Method::POST, format!("/admin/hosts/{account}/suspend")),
+        (Method::POST, format!("/admin/hosts/{account}/resume")),
+        (Method::POST, format!("/admin/jobs/{account}/refund")),
+        (Method::GET, "/admin/audit-log".to_owned()),
+    ] {
+        let body = json!({"amount": 1, "reason": "r", "email": "a@b"});
+        let response = network.call(method, &path).json(&body).send().await.expect("answer");
+        assert_eq!(response.status(), StatusCode::FORBIDDEN, "{path}");
+    }
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let nobody = "0190f3f0-0000-7000-8000-000000000000";
+    for path in [format!("/accounts/{nobody}/grants"), "/accounts/no-id/grants".to_owned()] {
+        let (status, body) = admin.post(&path, &json!({"amount": 1, "reason": "r"})).await;
+        assert_eq!((status, &body["error"]["code"]), (404, &json!("account_not_found")), "{path}");
+    }
+}

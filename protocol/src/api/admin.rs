@@ -1,0 +1,194 @@
+//! `/admin`: what operators of a network read and do.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    credits::MicroCredits,
+    ids::{AccountId, ApiKeyId, HostId, JobId},
+    time::Timestamp,
+};
+
+/// An account, as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct AdminAccount {
+    /// Id of the account.
+    pub id: AccountId,
+    /// E-mail address.
+    pub email: String,
+    /// Whether its keys may do what operators do.
+    pub operator: bool,
+    /// Credits that it may spend.
+    pub credits: MicroCredits,
+    /// Credits that its open jobs hold.
+    pub held: MicroCredits,
+    /// Present while its keys are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<Suspension>,
+    /// Time of creation.
+    pub created_at: Timestamp,
+}
+
+/// Since when and why an account or an Island is suspended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Suspension {
+    /// Time of the suspension.
+    pub at: Timestamp,
+    /// The reason, which a suspended account is shown.
+    pub reason: String,
+}
+
+/// An Island, as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct AdminHost {
+    /// Id of the Island.
+    pub id: HostId,
+    /// Its owner's account.
+    pub account: AccountId,
+    /// Name its owner gave it.
+    pub name: String,
+    /// Version of its agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
+    /// Present while it gets no new jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<Suspension>,
+    /// Time of enrollment.
+    pub created_at: Timestamp,
+    /// Time of its last registration.
+    pub last_seen_at: Option<Timestamp>,
+}
+
+/// The answer to `POST /admin/jobs/:id/refund`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct RefundedJob {
+    /// The job.
+    pub id: JobId,
+    /// The account that paid for it.
+    pub account: AccountId,
+    /// What it was charged, and has been returned.
+    pub amount: MicroCredits,
+}
+
+/// `POST /admin/accounts`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CreateAccount {
+    /// E-mail address that no other account has.
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(length(max = 254), regex(pattern = r"^[^@\s\x00-\x1f]+@[^@\s\x00-\x1f]+$"))
+    )]
+    pub email: String,
+    /// Credits that it begins with; those of the setting `accounts.signup_credits` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credits: Option<MicroCredits>,
+    /// Whether its keys may do what operators do.
+    #[serde(default)]
+    pub operator: bool,
+}
+
+/// The answer to `POST /admin/accounts`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct CreatedAccount {
+    /// The account.
+    pub data: AdminAccount,
+    /// Its first key; absent if the request was answered before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// `POST /admin/accounts/:id/grants` and `/deductions`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ChangeCredits {
+    /// Credits, more than 0.
+    #[cfg_attr(feature = "openapi", schemars(extend("exclusiveMinimum" = 0, "maximum" = 1_000_000_000)))]
+    pub amount: MicroCredits,
+    /// Why, for the audit log.
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = 500)))]
+    pub reason: String,
+}
+
+/// The body of other actions of operators.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Reason {
+    /// Why, for the audit log; an account that is suspended is shown it.
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = 500)))]
+    pub reason: String,
+}
+
+/// What an operator can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+#[derive(strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum AdminAction {
+    /// Create an account.
+    CreateAccount,
+    /// Create an API key for an account.
+    CreateKey,
+    /// Give credits.
+    Grant,
+    /// Take credits away.
+    Deduct,
+    /// Refuse the keys of an account.
+    Suspend,
+    /// Accept them again.
+    Resume,
+    /// Revoke an API key.
+    RevokeKey,
+    /// Give an Island no new jobs.
+    SuspendIsland,
+    /// Give it jobs again.
+    ResumeIsland,
+    /// Return what a job was charged.
+    RefundJob,
+}
+
+impl AdminAction {
+    /// Returns the name in JSON; [`str::parse`] is the inverse.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// An entry of `GET /admin/audit-log`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct AuditEntry {
+    /// Id of the entry.
+    pub id: String,
+    /// Time of the action.
+    pub created_at: Timestamp,
+    /// The operator's account; absent for a command on the coordinator's machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<AccountId>,
+    /// The action.
+    pub action: AdminAction,
+    /// The account that it was about.
+    pub account: AccountId,
+    /// The API key that it was about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<ApiKeyId>,
+    /// The Island that it was about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostId>,
+    /// The job that it was about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobId>,
+    /// Credits that were given or taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amount: Option<MicroCredits>,
+    /// Why; empty for commands without a reason.
+    pub reason: String,
+}
