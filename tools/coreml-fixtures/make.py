@@ -9,7 +9,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 
-GROUPS = ("vision", "encoders", "language", "speech", "ops", "compressed", "functions")
+GROUPS = ("vision", "encoders", "language", "speech", "ops", "compressed", "functions", "recurrent")
 
 
 def main() -> None:

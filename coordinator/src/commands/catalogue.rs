@@ -1,10 +1,11 @@
 //! `catalogue`: maintenance of the catalogue.
 
+mod check;
 mod hub;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -18,7 +19,7 @@ use island_protocol::{
 
 use super::print;
 use crate::{
-    catalogue::{Catalogue, pins::Pins},
+    catalogue::{Cargo, Catalogue, pins::Pins},
     config::Config,
 };
 use hub::Hub;
@@ -38,13 +39,38 @@ pub(super) enum CatalogueCommand {
         #[arg(long)]
         again: bool,
     },
+    /// Check all entries, as at start, and load the models whose files are at hand, as an Island does before a job.
+    Check {
+        /// Cargos to check; all by default.
+        slugs: Vec<String>,
+        /// Folder with the files of Cargos: one folder for each, named by its slug, with the files at their paths in the
+        /// repository. For a single Cargo also that folder itself. Files that are part of the catalogue need none.
+        #[arg(long, value_name = "DIR")]
+        files: Option<PathBuf>,
+        /// Folder with the `island-worker-…` programs; by default the folder of this program, then PATH.
+        #[arg(long, value_name = "DIR")]
+        workers: Option<PathBuf>,
+    },
 }
 
 /// Runs the command.
 pub(super) async fn run(config: &Config, command: CatalogueCommand) -> anyhow::Result<ExitCode> {
     match command {
         CatalogueCommand::Pin { slugs, hub, again } => pin(config, &slugs, &hub, again).await,
+        CatalogueCommand::Check { slugs, files, workers } => {
+            check::run(config, &slugs, files.as_deref(), workers.as_deref()).await
+        }
     }
+}
+
+/// The Cargos with these slugs or aliases, each once; all without any.
+fn chosen<'c>(catalogue: &'c Catalogue, slugs: &[String]) -> anyhow::Result<Vec<&'c Cargo>> {
+    let mut named = BTreeSet::new();
+    for slug in slugs {
+        let cargo = catalogue.named(slug).with_context(|| format!("there is no Cargo {slug}"))?;
+        named.insert(cargo.entry.slug.clone());
+    }
+    Ok(catalogue.iter().filter(|cargo| slugs.is_empty() || named.contains(&cargo.entry.slug)).collect())
 }
 
 /// The files of one repository at one revision.
@@ -55,18 +81,10 @@ async fn pin(config: &Config, slugs: &[String], hub: &str, again: bool) -> anyho
     let path = settings.pins();
     let mut pins = Pins::read(&path).with_context(|| format!("read {}", path.display()))?;
     let catalogue = Catalogue::load(&settings.dir, settings.fixtures)?;
-    if let Some(unknown) = slugs.iter().find(|slug| catalogue.named(slug).is_none()) {
-        anyhow::bail!("there is no Cargo {unknown}");
-    }
-    let artifacts = |cargo: &crate::catalogue::Cargo| cargo.spec.artifacts.clone();
+    let chosen = chosen(&catalogue, slugs)?;
+    let artifacts = |cargo: &Cargo| cargo.spec.artifacts.clone();
     pins.keep(&catalogue.iter().flat_map(artifacts).map(|artifact| artifact.url).collect());
-    let chosen = catalogue.iter().filter(|cargo| {
-        slugs.is_empty()
-            || slugs
-                .iter()
-                .any(|slug| catalogue.named(slug).is_some_and(|named| named.entry.slug == cargo.entry.slug))
-    });
-    let (wanted, unnamed) = wanted(chosen.flat_map(artifacts), &pins, again);
+    let (wanted, unnamed) = wanted(chosen.into_iter().flat_map(artifacts), &pins, again);
     let hub = Hub::new(hub)?;
     let (mut pinned, mut failed) = (0, unnamed);
     for ((owner, repo, revision), files) in wanted {

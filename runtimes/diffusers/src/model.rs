@@ -5,7 +5,10 @@ mod memory;
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use candle_core::Tensor;
-use island_runtimes_kit::error::{EngineError, invalid_input, invalid_model};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
+    keys::{PIPELINE, SCHEDULER, unsupported},
+};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -126,7 +129,7 @@ impl Model {
     ) -> Result<Self, EngineError> {
         let settings = if engine.is_null() { Ok(Settings::default()) } else { Settings::deserialize(engine) };
         let settings = settings.map_err(|error| invalid_model("the Cargo's engine table").because(error))?;
-        let index: Map<String, Value> = repository.settings("model_index.json")?;
+        let index: Map<String, Value> = repository.settings(PIPELINE.file, &PIPELINE)?;
         let class_name = index.get("_class_name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let family = family(&class_name)?;
         let mut text = vec![("text_encoder", "tokenizer")];
@@ -140,7 +143,7 @@ impl Model {
             .iter()
             .zip(&parts.texts)
             .map(|((_, tokenizer), (config, _))| Encoder::load(&repository, tokenizer, config));
-        let schedule = schedule_of(&repository, &settings)?;
+        let schedule = schedule_of(&repository, index.get("scheduler"), &settings)?;
         schedule::make(&schedule, 2, 0.0)?;
         let layers = adaptable_layers(&parts);
         let (unet, vae) = (parts.unet.0.clone(), parts.vae.0.clone());
@@ -303,11 +306,22 @@ fn adapter<'r>(repository: &'r Repository, name: &str) -> Result<&'r str, Engine
     })
 }
 
-/// The repository's scheduler settings with those of the Cargo.
-fn schedule_of(repository: &Repository, settings: &Settings) -> Result<schedule::Config, EngineError> {
-    let mut config: Map<String, Value> = repository.settings("scheduler/scheduler_config.json")?;
+/// The repository's scheduler settings with those of the Cargo. The pipeline names the class, whatever class wrote the settings.
+fn schedule_of(
+    repository: &Repository,
+    part: Option<&Value>,
+    settings: &Settings,
+) -> Result<schedule::Config, EngineError> {
+    let mut config: Map<String, Value> = repository.list(SCHEDULER.file)?;
+    if let Some(part) = part {
+        let class = part.get(1).filter(|class| class.is_string());
+        let class = class.ok_or_else(|| unsupported(PIPELINE.file, "scheduler", part))?;
+        config.insert("_class_name".to_owned(), class.clone());
+    }
     config.extend(settings.scheduler.clone());
-    schedule::Config::deserialize(Value::Object(config))
+    let config = Value::Object(config);
+    SCHEDULER.check(&config)?;
+    schedule::Config::deserialize(config)
         .map_err(|error| invalid_model("invalid scheduler/scheduler_config.json").because(error))
 }
 
@@ -315,6 +329,6 @@ fn family(class_name: &str) -> Result<Family, EngineError> {
     let found = PIPELINES.iter().find(|(name, _)| *name == class_name);
     found.map(|(_, family)| *family).ok_or_else(|| {
         let ours: Vec<&str> = PIPELINES.iter().map(|(name, _)| *name).collect();
-        invalid_model(format!("unsupported pipeline {class_name:?}; supported are {}", ours.join(", ")))
+        invalid_model(format!("{} names no pipeline; supported are {}", PIPELINE.file, ours.join(", ")))
     })
 }

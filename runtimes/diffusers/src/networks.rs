@@ -7,7 +7,11 @@ mod processor;
 use std::fmt::Debug;
 
 use candle_core::Tensor;
-use island_runtimes_kit::error::EngineError;
+use island_runtimes_kit::{
+    error::EngineError,
+    keys::{AUTOENCODER, TEXT_ENCODER, UNET, unsupported},
+};
+use serde_json::Value;
 
 pub use processor::Processor;
 
@@ -82,13 +86,15 @@ impl Parts {
         let weights = |part: &str| Weights::open(part, &repository.weights(part, element)?);
         let texts = texts
             .iter()
-            .map(|part| Ok((repository.settings(&format!("{part}/config.json"))?, weights(part)?)))
+            .map(|part| {
+                Ok((repository.settings(&format!("{part}/config.json"), &TEXT_ENCODER)?, weights(part)?))
+            })
             .collect::<Result<_, EngineError>>()?;
         Ok(Self {
             texts,
-            unet: (repository.settings("unet/config.json")?, weights("unet")?),
+            unet: (unet_settings(repository)?, weights("unet")?),
             vae: (
-                repository.settings("vae/config.json")?,
+                repository.settings(AUTOENCODER.file, &AUTOENCODER)?,
                 Weights::open("vae", &repository.weights("vae", Element::F32)?)?,
             ),
         })
@@ -103,5 +109,15 @@ impl Parts {
     pub fn bytes(&self, element: Element) -> u64 {
         self.adaptable().map(|weights| weights.numbers() * element.bytes()).sum::<u64>()
             + self.vae.1.numbers() * Element::F32.bytes()
+    }
+}
+
+/// The settings of the denoising network. Its middle block is absent if it is null, unlike other settings, which have their default then.
+fn unet_settings(repository: &Repository) -> Result<unet::Config, EngineError> {
+    const MIDDLE: &str = "mid_block_type";
+    let file = repository.json(UNET.file)?.unwrap_or_default();
+    match file.get(MIDDLE) {
+        Some(absent @ Value::Null) => Err(unsupported(UNET.file, MIDDLE, absent)),
+        _ => repository.settings(UNET.file, &UNET),
     }
 }

@@ -8,6 +8,7 @@ use std::{
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
+    keys::Table,
     repository::Files,
 };
 use serde::de::DeserializeOwned;
@@ -37,8 +38,8 @@ impl Repository {
         self.files.path(name)
     }
 
-    /// A settings file. Returns `None` if the repository lacks it.
-    pub fn settings_if_there<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, EngineError> {
+    /// The content of a settings file. Returns `None` if the repository lacks it.
+    pub fn json(&self, name: &str) -> Result<Option<Value>, EngineError> {
         let Some(bytes) = self.files.bytes(name)? else { return Ok(None) };
         let text = String::from_utf8(bytes).map_err(|_| invalid_model(format!("{name} is not text")))?;
         let value: Value = serde_json::from_str(&without_infinities(&text))
@@ -47,15 +48,19 @@ impl Repository {
         if !value.is_object() {
             return Err(invalid_model(format!("{name} is not a JSON object")));
         }
-        let settings = T::deserialize(without_nulls(value));
-        settings
-            .map(Some)
-            .map_err(|error| invalid_model(format!("invalid settings in {name}")).because(error))
+        Ok(Some(value))
     }
 
-    /// A required settings file.
-    pub fn settings<T: DeserializeOwned>(&self, name: &str) -> Result<T, EngineError> {
-        self.settings_if_there(name)?.ok_or_else(|| missing(name))
+    /// A required settings file. An error if one of its settings is not supported.
+    pub fn settings<T: DeserializeOwned>(&self, name: &str, table: &Table) -> Result<T, EngineError> {
+        let value = self.json(name)?.ok_or_else(|| missing(name))?;
+        table.check_at(name, &value)?;
+        read(name, value)
+    }
+
+    /// A required file of names and numbers, such as a vocabulary.
+    pub fn list<T: DeserializeOwned>(&self, name: &str) -> Result<T, EngineError> {
+        read(name, self.json(name)?.ok_or_else(|| missing(name))?)
     }
 
     /// The text of a required file.
@@ -107,6 +112,11 @@ impl Repository {
         let path = |name: &str| Some((name.to_owned(), self.path(name)?.to_owned()));
         Ok(found.into_iter().filter_map(|(_, name)| path(name)).collect())
     }
+}
+
+fn read<T: DeserializeOwned>(name: &str, value: Value) -> Result<T, EngineError> {
+    let settings = T::deserialize(without_nulls(value));
+    settings.map_err(|error| invalid_model(format!("invalid settings in {name}")).because(error))
 }
 
 fn missing(name: &str) -> EngineError {

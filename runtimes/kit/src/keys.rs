@@ -8,17 +8,64 @@ use serde_json::Value;
 
 use crate::error::{EngineError, invalid_model};
 
+mod config;
+mod coreml;
+mod diffusers;
 mod generation;
+mod gliner;
 mod image_processor;
+mod processor;
+mod sentence;
+mod sound;
+mod tokenizer;
 
+pub use config::CONFIG;
+pub use coreml::{COMPILED, NOTES};
+pub use diffusers::{AUTOENCODER, PIPELINE, SCHEDULER, TEXT_ENCODER, UNET};
 pub use generation::GENERATION;
+pub use gliner::GLINER;
 pub use image_processor::IMAGE_PROCESSOR;
+pub use processor::PROCESSOR;
+pub use sentence::{
+    DENSE, DROPOUT, LAYER_NORM, MODULE, NORMALIZE, POOLING, SENTENCE_TRANSFORMERS, TRANSFORMER,
+};
+pub use sound::FEATURE_EXTRACTOR;
+pub use tokenizer::{SPECIAL_TOKENS, TOKENIZER};
+
+/// All tables, in the order of the document.
+pub const TABLES: [&Table; 23] = [
+    &CONFIG,
+    &GENERATION,
+    &TOKENIZER,
+    &SPECIAL_TOKENS,
+    &IMAGE_PROCESSOR,
+    &FEATURE_EXTRACTOR,
+    &PROCESSOR,
+    &GLINER,
+    &MODULE,
+    &TRANSFORMER,
+    &POOLING,
+    &DENSE,
+    &LAYER_NORM,
+    &NORMALIZE,
+    &DROPOUT,
+    &SENTENCE_TRANSFORMERS,
+    &PIPELINE,
+    &SCHEDULER,
+    &UNET,
+    &AUTOENCODER,
+    &TEXT_ENCODER,
+    &NOTES,
+    &COMPILED,
+];
 
 /// What engines do with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// It is used as the reference library uses it.
     Used,
+    /// It is used, and refused unless it has one of these values, as JSON: classes, and names of ways to compute.
+    OneOf(&'static [&'static str]),
     /// It has no effect on answers.
     None,
     /// It is refused unless it has one of these values, as JSON, with which it has no effect.
@@ -30,8 +77,8 @@ pub enum Effect {
 pub enum Others {
     /// They are refused: all keys of the reference library are in the table, so this one is of another version.
     Refused,
-    /// They describe the network, which the graph contains.
-    Ignored,
+    /// They have no effect, for this reason.
+    Ignored(&'static str),
 }
 
 /// The keys of one kind of file.
@@ -39,6 +86,8 @@ pub enum Others {
 pub struct Table {
     /// The file's name.
     pub file: &'static str,
+    /// Whose file it is, if several kinds have its name; empty otherwise.
+    pub of: &'static str,
     /// What it decides, in a sentence.
     pub about: &'static str,
     /// Its keys.
@@ -50,22 +99,31 @@ pub struct Table {
 impl Table {
     /// Refuses settings that would change answers and are not used. A key that is null counts as absent.
     pub fn check(&self, settings: &Value) -> Result<(), EngineError> {
-        self.check_by(self.file, self.others, settings)
+        self.check_at(self.file, settings)
+    }
+
+    /// The same for a file at another path.
+    pub fn check_at(&self, file: &str, settings: &Value) -> Result<(), EngineError> {
+        self.check_by(file, self.others == Others::Refused, settings)
     }
 
     /// The same for settings that are among others in another file.
     pub fn check_among(&self, file: &str, settings: &Value) -> Result<(), EngineError> {
-        self.check_by(file, Others::Ignored, settings)
+        self.check_by(file, false, settings)
     }
 
-    fn check_by(&self, file: &str, others: Others, settings: &Value) -> Result<(), EngineError> {
+    fn check_by(&self, file: &str, refuses_others: bool, settings: &Value) -> Result<(), EngineError> {
         let present = settings.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
         for (key, value) in present {
-            match self.effect(key) {
-                Some(Effect::Used | Effect::None) => {}
-                Some(Effect::Only(values)) if values.iter().any(|allowed| is(allowed, value)) => {}
-                None if others == Others::Ignored => {}
-                Some(Effect::Only(_)) | None => return Err(unsupported(file, key, value)),
+            let is_known = match self.effect(key) {
+                Some(Effect::Used | Effect::None) => true,
+                Some(Effect::Only(values) | Effect::OneOf(values)) => {
+                    values.iter().any(|allowed| is(allowed, value))
+                }
+                None => !refuses_others,
+            };
+            if !is_known {
+                return Err(unsupported(file, key, value));
             }
         }
         Ok(())
@@ -100,15 +158,13 @@ mod tests {
 
     use super::*;
 
-    const TABLES: [&Table; 2] = [&GENERATION, &IMAGE_PROCESSOR];
-
     #[test]
     fn a_key_is_listed_once_and_its_values_are_json() {
         for table in TABLES {
             let names: BTreeSet<&str> = table.keys.iter().map(|(name, _)| *name).collect();
             assert_eq!(names.len(), table.keys.len(), "{}", table.file);
             for (name, effect) in table.keys {
-                if let Effect::Only(values) = effect {
+                if let Effect::Only(values) | Effect::OneOf(values) = effect {
                     values
                         .iter()
                         .for_each(|value| assert!(is(value, &serde_json::from_str(value).expect(name))));
@@ -133,14 +189,19 @@ mod tests {
         for table in TABLES {
             let others = match table.others {
                 Others::Refused => "Other keys are refused.",
-                Others::Ignored => "Other keys describe the network, which the graph contains.",
+                Others::Ignored(reason) => reason,
             };
-            let Table { file, about, .. } = table;
-            write!(text, "\n## `{file}`\n\n{about} {others}\n\n| key | effect |\n| --- | --- |\n")
-                .expect("text");
+            let Table { file, of, about, .. } = table;
+            let of = if of.is_empty() { String::new() } else { format!(" of {of}") };
+            write!(text, "\n## `{file}`{of}\n\n{about} {others}\n\n").expect("text");
+            if table.keys.is_empty() {
+                continue;
+            }
+            text.push_str("| key | effect |\n| --- | --- |\n");
             for (key, effect) in table.keys {
                 let effect = match effect {
                     Effect::Used => "used".to_owned(),
+                    Effect::OneOf(values) => format!("used: `{}`", values.join("`, `")),
                     Effect::None => "none".to_owned(),
                     Effect::Only([]) => "refused".to_owned(),
                     Effect::Only(values) => format!("refused, except for `{}`", values.join("`, `")),
@@ -155,8 +216,31 @@ mod tests {
 # Settings of repositories
 
 What the engines do with each key of the files below. A key that is null counts as absent. A setting that is refused ends the load of the model
-with an error that names file, key and value; nothing is charged. The tables are in `runtimes/kit/src/keys`; decision 0095 has the reasons.
+with an error that names file, key and value; nothing is charged. `island-coordinator catalogue check` loads models in the same way, without a job.
+The tables are in `runtimes/kit/src/keys`; decisions 0095 and 0096 have the reasons.
+
+**used**: as the reference library does; with values: it has one of them, and is refused otherwise. **none**: no effect on answers.
+**refused**: unless it has one of the values named.
 ";
+
+    #[test]
+    fn every_restricted_key_refuses_another_value() {
+        let other = json!("another value");
+        for table in TABLES {
+            for (key, effect) in table.keys {
+                let refused = table.check(&json!({ *key: other })).map_err(|error| error.message());
+                match effect {
+                    Effect::Used | Effect::None => assert_eq!(refused, Ok(()), "{key}"),
+                    Effect::OneOf(_) | Effect::Only(_) => {
+                        let expected = format!("{}: {key} = \"another value\" is not supported", table.file);
+                        assert_eq!(refused, Err(expected));
+                    }
+                }
+            }
+            let unknown = table.check(&json!({"a_key_of_tomorrow": 1}));
+            assert_eq!(unknown.is_err(), table.others == Others::Refused, "{}", table.file);
+        }
+    }
 
     #[test]
     fn what_is_not_supported_is_refused_by_file_key_and_value() {

@@ -7,8 +7,24 @@
 //! | [`whisper`], [`times`] | Whisper on audio of any length, and its timestamps |
 //! | [`ctc`] | models that label every frame: wav2vec2, HuBERT |
 
+use serde_json::Value;
+
+use crate::{
+    error::EngineError,
+    keys::{FEATURE_EXTRACTOR, PROCESSOR},
+    repository::Repository,
+};
+
 pub mod ctc;
 pub mod mel;
 pub mod times;
 pub mod transcribe;
 pub mod whisper;
+
+/// `preprocessor_config.json` of a model that reads or makes sound; null if the repository lacks it. An error if a setting is not supported.
+pub fn features(repository: &Repository) -> Result<Value, EngineError> {
+    PROCESSOR.check(&repository.json(PROCESSOR.file)?.unwrap_or_default())?;
+    let settings = repository.json(FEATURE_EXTRACTOR.file)?.unwrap_or_default();
+    FEATURE_EXTRACTOR.check(&settings)?;
+    Ok(settings)
+}

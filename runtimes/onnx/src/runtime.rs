@@ -17,6 +17,7 @@ use island_runtimes_graph::{
 use island_runtimes_kit::{
     error::EngineError,
     jobs::{self, Jobs},
+    keys::CONFIG,
     pipeline::Pipeline,
     repository::Repository,
 };
@@ -97,9 +98,11 @@ fn load(settings: Settings) -> Result<LoadedModel, EngineError> {
     let environment = library::open().map_err(|error| EngineError::host(error.reason))?;
     let gpu = settings.gpu.map(|limits| Gpu::open(environment, &limits.addresses, limits.memory_mb));
     let gpu = gpu.transpose()?;
+    let repository = Repository::open(settings.files)?;
+    CONFIG.check(&repository.config)?;
     let loader = Loader {
         environment,
-        repository: Repository::open(settings.files)?,
+        repository,
         resources: Resources { threads: settings.threads as usize, gpu },
         settings: settings.cargo.engine.clone(),
         watch: settings.watch,

@@ -5,6 +5,7 @@
 //! applies the same sandbox, writes the file and ends.
 
 mod attempt;
+mod check;
 mod connection;
 mod derive;
 mod engine;
@@ -43,7 +44,7 @@ use crate::{
 #[command(version, about = "Runs one model for an Island's agent; not meant to be started by hand.")]
 struct Arguments {
     /// The worker's directory, with launch.json; the listening socket is standard input.
-    #[arg(long, required_unless_present_any = ["probe", "reap"])]
+    #[arg(long, required_unless_present_any = ["probe", "reap", "check"])]
     dir: Option<PathBuf>,
     /// Print as JSON what this engine and this kernel support, and exit.
     #[arg(long)]
@@ -63,6 +64,13 @@ struct Arguments {
     /// Derive the file that jobs read from the Cargo's file, and exit.
     #[arg(long, requires = "dir")]
     derive: bool,
+    /// Load the model in this folder, or the model file, print whether it loads, and exit with 0 if it does. `-` reads the Cargo and the
+    /// paths of its files from standard input, as `cargo` and `artifacts` of launch.json.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["dir", "reap", "probe", "derive"])]
+    check: Option<PathBuf>,
+    /// The task of the model in the folder.
+    #[arg(long, requires = "check", value_name = "TASK")]
+    task: Option<String>,
 }
 
 /// Why a worker could not serve its socket.
@@ -96,6 +104,10 @@ pub fn main<E: EngineLoader>(mut engine: E) -> ExitCode {
             Orphans::Of(arguments.of)
         };
         return reap::once(&mut engine, workers, &orphans);
+    }
+    if let Some(folder) = &arguments.check {
+        log::start();
+        return check::main(engine, folder, arguments.task.as_deref());
     }
     let Some(dir) = arguments.dir else { return probe(engine) };
     log::start();
@@ -153,9 +165,13 @@ fn inherited_listener() -> io::Result<UnixListener> {
 }
 
 fn apply_sandbox<E: EngineLoader>(engine: &E, launch: &Launch, dir: &Path) -> SandboxReport {
+    confine(engine, launch, Some(dir.join(SCRATCH_DIR)))
+}
+
+fn confine<E: EngineLoader>(engine: &E, launch: &Launch, scratch: Option<PathBuf>) -> SandboxReport {
     let mut profile = engine.profile(launch);
     profile.read.extend(launch.artifacts.values().chain(&launch.folders).cloned());
-    profile.write.push(dir.join(SCRATCH_DIR));
+    profile.write.extend(scratch);
     profile.write.extend(launch.log_dir.clone());
     profile.cpu_s = launch.cpu_limit_s;
     let report = lockdown::apply(&profile);

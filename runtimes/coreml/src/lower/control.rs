@@ -54,7 +54,7 @@ fn enter<'p>(lowering: &mut Lowering<'p>, block: &'p Block, names: &[String]) ->
     block.inputs.iter().zip(names).try_for_each(|(named, name)| lowering.bind(named, name.clone()))
 }
 
-/// The condition for these values.
+/// The condition for these values, without dimensions: in Core ML it may be an array of one element.
 fn goes_on<'p>(
     lowering: &mut Lowering<'p>,
     block: &'p Block,
@@ -63,7 +63,8 @@ fn goes_on<'p>(
     enter(lowering, block, names)?;
     lowering.block(block)?;
     let output = block.outputs.first().ok_or_else(|| invalid_model("its condition has no result"))?;
-    Ok(lowering.feed_name(output)?.0)
+    let (name, ty) = lowering.feed_name(output)?;
+    Ok(if ty.rank() == 0 { name } else { lowering.push("Squeeze", vec![name], Vec::new(), 1).remove(0) })
 }
 
 fn while_loop(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {

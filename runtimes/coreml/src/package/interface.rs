@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use island_runtimes_kit::keys::COMPILED;
 use serde_json::Value;
 
 use crate::{
@@ -234,6 +235,7 @@ fn of_array(array: &ArrayType) -> Kind {
 pub fn of_metadata(bytes: &[u8], default_function: &str) -> Result<BTreeMap<String, Interface>, String> {
     let metadata: Value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
     let model = metadata.get(0).unwrap_or(&metadata);
+    COMPILED.check(model).map_err(|error| error.message())?;
     let mut interfaces = BTreeMap::new();
     for function in model.get("functions").and_then(Value::as_array).into_iter().flatten() {
         if let Some(name) = function.get("name").and_then(Value::as_str) {

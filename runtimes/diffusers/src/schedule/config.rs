@@ -81,20 +81,14 @@ pub struct Config {
     pub(super) trained_betas: Option<Vec<f32>>,
     pub(super) prediction_type: Prediction,
     pub(super) timestep_spacing: Option<Spacing>,
-    pub(super) timestep_type: Option<String>,
     pub(super) steps_offset: i64,
     pub(super) skip_prk_steps: bool,
     pub(super) set_alpha_to_one: Option<bool>,
     pub(super) clip_sample: Option<bool>,
     pub(super) clip_sample_range: f64,
-    pub(super) thresholding: bool,
     pub(super) rescale_betas_zero_snr: bool,
     pub(super) use_karras_sigmas: Option<bool>,
     pub(super) use_exponential_sigmas: Option<bool>,
-    pub(super) use_beta_sigmas: Option<bool>,
-    pub(super) use_lu_lambdas: Option<bool>,
-    pub(super) use_flow_sigmas: Option<bool>,
-    pub(super) interpolation_type: Option<String>,
     pub(super) final_sigmas_type: Option<LastSigma>,
     pub(super) sigma_min: Option<f64>,
     pub(super) sigma_max: Option<f64>,
@@ -103,9 +97,6 @@ pub struct Config {
     pub(super) algorithm_type: Option<String>,
     pub(super) lower_order_final: bool,
     pub(super) euler_at_final: bool,
-    pub(super) lambda_min_clipped: Option<f64>,
-    pub(super) variance_type: Option<String>,
-    pub(super) predict_x0: bool,
     pub(super) disable_corrector: Vec<usize>,
     pub(super) original_inference_steps: usize,
     pub(super) timestep_scaling: f64,
@@ -122,20 +113,14 @@ impl Default for Config {
             trained_betas: None,
             prediction_type: Prediction::Epsilon,
             timestep_spacing: None,
-            timestep_type: None,
             steps_offset: 0,
             skip_prk_steps: false,
             set_alpha_to_one: None,
             clip_sample: None,
             clip_sample_range: 1.0,
-            thresholding: false,
             rescale_betas_zero_snr: false,
             use_karras_sigmas: None,
             use_exponential_sigmas: None,
-            use_beta_sigmas: None,
-            use_lu_lambdas: None,
-            use_flow_sigmas: None,
-            interpolation_type: None,
             final_sigmas_type: None,
             sigma_min: None,
             sigma_max: None,
@@ -144,9 +129,6 @@ impl Default for Config {
             algorithm_type: None,
             lower_order_final: true,
             euler_at_final: false,
-            lambda_min_clipped: None,
-            variance_type: None,
-            predict_x0: true,
             disable_corrector: Vec::new(),
             original_inference_steps: 50,
             timestep_scaling: 10.0,
@@ -200,26 +182,8 @@ impl Config {
         Ok(Self { class_name: class_name.to_owned(), use_karras_sigmas: karras, ..self.clone() })
     }
 
-    /// Rejects settings that no scheduler here supports.
+    /// Rejects numbers out of range. Settings that no scheduler here supports are refused by [`island_runtimes_kit::keys::SCHEDULER`].
     pub(super) fn check(&self) -> Result<(), EngineError> {
-        let on = |flag: Option<bool>| flag.unwrap_or(false);
-        let one_of = |value: &Option<String>, known: &[&str]| {
-            value.as_deref().is_none_or(|value| known.contains(&value))
-        };
-        let unknown = [
-            (self.thresholding, "thresholding"),
-            (on(self.use_beta_sigmas), "use_beta_sigmas"),
-            (on(self.use_lu_lambdas), "use_lu_lambdas"),
-            (on(self.use_flow_sigmas), "use_flow_sigmas"),
-            (self.variance_type.as_deref().is_some_and(|kind| kind.starts_with("learned")), "variance_type"),
-            (!one_of(&self.timestep_type, &["discrete"]), "timestep_type"),
-            (!one_of(&self.interpolation_type, &["linear"]), "interpolation_type"),
-            (self.lambda_min_clipped.is_some_and(f64::is_finite), "lambda_min_clipped"),
-            (!self.predict_x0, "predict_x0"),
-        ];
-        if let Some((_, name)) = unknown.iter().find(|(is_so, _)| *is_so) {
-            return Err(invalid_model(format!("the scheduler's setting {name} is not supported")));
-        }
         let length = self.num_train_timesteps;
         let fits = (2..=100_000).contains(&length)
             && self.trained_betas.as_ref().is_none_or(|betas| betas.len() == length)

@@ -102,8 +102,6 @@ fn schedulers_have_aliases() {
 #[test]
 fn unsupported_settings_are_rejected() {
     for (name, value) in [
-        ("thresholding", json!(true)),
-        ("use_beta_sigmas", json!(true)),
         ("num_train_timesteps", json!(1)),
         ("beta_end", json!(7.0)),
         ("steps_offset", json!(-3)),

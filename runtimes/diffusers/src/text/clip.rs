@@ -13,11 +13,10 @@ use crate::{
 /// End tokens of configurations from before their value was correct: the end is then the maximum token.
 const OLD_END: u32 = 2;
 
-/// `config.json` of an encoder.
+/// `config.json` of an encoder. Settings that are not supported are refused by [`island_runtimes_kit::keys::TEXT_ENCODER`].
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Config {
-    architectures: Vec<String>,
     vocab_size: usize,
     hidden_size: usize,
     intermediate_size: usize,
@@ -34,7 +33,6 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            architectures: Vec::new(),
             vocab_size: 49408,
             hidden_size: 512,
             intermediate_size: 2048,
@@ -51,10 +49,6 @@ impl Default for Config {
 
 impl Config {
     fn check(&self) -> Result<(), EngineError> {
-        let known = ["CLIPTextModel", "CLIPTextModelWithProjection"];
-        if let Some(other) = self.architectures.iter().find(|name| !known.contains(&name.as_str())) {
-            return Err(invalid_model(format!("unsupported text encoder {other}")));
-        }
         let heads = self.num_attention_heads;
         let is_sane = heads > 0
             && self.hidden_size > 0

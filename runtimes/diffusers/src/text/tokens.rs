@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 
-use island_runtimes_kit::error::{EngineError, guarded, invalid_input, invalid_model};
-use serde::Deserialize;
+use island_runtimes_kit::{
+    error::{EngineError, guarded, invalid_input, invalid_model},
+    text::settings,
+};
 use serde_json::Value;
 use tokenizers::{
     AddedToken, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer,
@@ -39,40 +41,24 @@ fn content(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.get("content")?.as_str())
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Settings {
-    bos_token: Option<Value>,
-    eos_token: Option<Value>,
-    pad_token: Option<Value>,
-    unk_token: Option<Value>,
-    model_max_length: Option<f64>,
-}
-
 impl Tokens {
     /// Loads the tokenizer of a folder, for a model with `positions` tokens.
     pub fn load(repository: &Repository, folder: &str, positions: usize) -> Result<Self, EngineError> {
         let vocabulary = format!("{folder}/vocab.json");
-        let vocabulary: HashMap<String, u32> = repository.settings(&vocabulary)?;
+        let vocabulary: HashMap<String, u32> = repository.list(&vocabulary)?;
         let merges = merges(&repository.text(&format!("{folder}/merges.txt"))?);
-        let special: Settings =
-            repository.settings_if_there(&format!("{folder}/special_tokens_map.json"))?.unwrap_or_default();
-        let settings: Settings =
-            repository.settings_if_there(&format!("{folder}/tokenizer_config.json"))?.unwrap_or_default();
-        let named = |one: &Option<Value>, other: &Option<Value>, usual: &str| {
-            let found = one.as_ref().and_then(content).or_else(|| other.as_ref().and_then(content));
-            found.unwrap_or(usual).to_owned()
-        };
-        let start = named(&special.bos_token, &settings.bos_token, "<|startoftext|>");
-        let end = named(&special.eos_token, &settings.eos_token, "<|endoftext|>");
-        let unknown = named(&special.unk_token, &settings.unk_token, &end);
-        let padding = named(&special.pad_token, &settings.pad_token, &end);
+        let settings = settings::read(&format!("{folder}/"), |file| repository.json(file))?;
+        let named = |key: &str, usual: &str| settings.get(key).and_then(content).unwrap_or(usual).to_owned();
+        let start = named("bos_token", "<|startoftext|>");
+        let end = named("eos_token", "<|endoftext|>");
+        let (unknown, padding) = (named("unk_token", &end), named("pad_token", &end));
         let id = |token: &str| {
             let lacks = || invalid_model(format!("the vocabulary of {folder} lacks the token {token:?}"));
             vocabulary.get(token).copied().ok_or_else(lacks)
         };
         let (start_id, end_id, padding_id) = (id(&start)?, id(&end)?, id(&padding)?);
-        let wanted = settings.model_max_length.filter(|length| (2.0..1e6).contains(length));
+        let wanted = ["model_max_length", "max_len"].iter().find_map(|key| settings.get(*key)?.as_f64());
+        let wanted = wanted.filter(|length| (2.0..1e6).contains(length));
         let length = wanted.map_or(positions, |length| (length as usize).min(positions));
         let refused = |error| invalid_model(format!("invalid tokenizer of {folder}")).because(error);
         let vocabulary: Vocab = vocabulary.into_iter().collect();

@@ -33,12 +33,10 @@ impl Each {
     }
 }
 
-/// Configuration of the network; unsupported settings must have the values of plain Stable Diffusion.
+/// Configuration of the network. Settings that are not supported are refused by [`island_runtimes_kit::keys::UNET`].
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Config {
-    #[serde(rename = "_class_name")]
-    class_name: String,
     /// Side of the latents in training.
     pub sample_size: Value,
     /// Input channels: 4, or 9 for inpainting.
@@ -46,7 +44,6 @@ pub struct Config {
     /// Output channels.
     pub out_channels: usize,
     pub(super) down_block_types: Vec<String>,
-    mid_block_type: Option<String>,
     pub(super) up_block_types: Vec<String>,
     pub(super) block_out_channels: Vec<usize>,
     pub(super) layers_per_block: Each,
@@ -58,7 +55,6 @@ pub struct Config {
     pub(super) upcast_attention: bool,
     pub(super) norm_num_groups: usize,
     pub(super) norm_eps: f64,
-    act_fn: String,
     pub(super) flip_sin_to_cos: bool,
     pub(super) freq_shift: f64,
     /// Width of the embedded guidance scale: LCM.
@@ -67,29 +63,6 @@ pub struct Config {
     pub addition_embed_type: Option<String>,
     pub(super) addition_time_embed_dim: Option<usize>,
     pub(super) projection_class_embeddings_input_dim: Option<usize>,
-    downsample_padding: usize,
-    mid_block_scale_factor: f64,
-    resnet_out_scale_factor: f64,
-    conv_in_kernel: usize,
-    conv_out_kernel: usize,
-    time_embedding_type: String,
-    resnet_time_scale_shift: String,
-    attention_type: String,
-    center_input_sample: bool,
-    only_cross_attention: bool,
-    dual_cross_attention: bool,
-    resnet_skip_time_act: bool,
-    class_embeddings_concat: bool,
-    class_embed_type: Option<Value>,
-    num_class_embeds: Option<Value>,
-    encoder_hid_dim: Option<Value>,
-    encoder_hid_dim_type: Option<Value>,
-    time_embedding_dim: Option<Value>,
-    time_embedding_act_fn: Option<Value>,
-    timestep_post_act: Option<Value>,
-    cross_attention_norm: Option<Value>,
-    mid_block_only_cross_attention: Option<bool>,
-    reverse_transformer_layers_per_block: Option<Value>,
 }
 
 impl Default for Config {
@@ -98,12 +71,10 @@ impl Default for Config {
         let (down, plain) = ("CrossAttnDownBlock2D", "DownBlock2D");
         let up = "CrossAttnUpBlock2D";
         Self {
-            class_name: String::new(),
             sample_size: Value::Null,
             in_channels: 4,
             out_channels: 4,
             down_block_types: names([down, down, down, plain]),
-            mid_block_type: Some("UNetMidBlock2DCrossAttn".to_owned()),
             up_block_types: names(["UpBlock2D", up, up, up]),
             block_out_channels: vec![320, 640, 1280, 1280],
             layers_per_block: Each::All(2),
@@ -114,36 +85,12 @@ impl Default for Config {
             upcast_attention: false,
             norm_num_groups: 32,
             norm_eps: 1e-5,
-            act_fn: "silu".to_owned(),
             flip_sin_to_cos: true,
             freq_shift: 0.0,
             time_cond_proj_dim: None,
             addition_embed_type: None,
             addition_time_embed_dim: None,
             projection_class_embeddings_input_dim: None,
-            downsample_padding: 1,
-            mid_block_scale_factor: 1.0,
-            resnet_out_scale_factor: 1.0,
-            conv_in_kernel: 3,
-            conv_out_kernel: 3,
-            time_embedding_type: "positional".to_owned(),
-            resnet_time_scale_shift: "default".to_owned(),
-            attention_type: "default".to_owned(),
-            center_input_sample: false,
-            only_cross_attention: false,
-            dual_cross_attention: false,
-            resnet_skip_time_act: false,
-            class_embeddings_concat: false,
-            class_embed_type: None,
-            num_class_embeds: None,
-            encoder_hid_dim: None,
-            encoder_hid_dim_type: None,
-            time_embedding_dim: None,
-            time_embedding_act_fn: None,
-            timestep_post_act: None,
-            cross_attention_norm: None,
-            mid_block_only_cross_attention: None,
-            reverse_transformer_layers_per_block: None,
         }
     }
 }
@@ -152,45 +99,6 @@ impl Config {
     /// Rejects a network that this engine would compute differently from diffusers.
     pub(super) fn check(&self) -> Result<(), EngineError> {
         let refused = |why: String| Err(invalid_model(format!("unet/config.json: {why}")));
-        if !matches!(self.class_name.as_str(), "" | "UNet2DConditionModel") {
-            return refused(format!("unsupported network {}", self.class_name));
-        }
-        let plain = Self { class_name: self.class_name.clone(), ..Self::default() };
-        #[expect(clippy::float_cmp, reason = "compared with constants")]
-        let strange = [
-            (!matches!(self.act_fn.as_str(), "silu" | "swish"), "act_fn"),
-            (self.downsample_padding != 1, "downsample_padding"),
-            (self.mid_block_scale_factor != 1.0, "mid_block_scale_factor"),
-            (self.resnet_out_scale_factor != 1.0, "resnet_out_scale_factor"),
-            (self.conv_in_kernel != 3, "conv_in_kernel"),
-            (self.conv_out_kernel != 3, "conv_out_kernel"),
-            (self.time_embedding_type != plain.time_embedding_type, "time_embedding_type"),
-            (self.resnet_time_scale_shift != plain.resnet_time_scale_shift, "resnet_time_scale_shift"),
-            (self.attention_type != plain.attention_type, "attention_type"),
-            (self.mid_block_type != plain.mid_block_type, "mid_block_type"),
-            (self.center_input_sample, "center_input_sample"),
-            (self.only_cross_attention, "only_cross_attention"),
-            (self.dual_cross_attention, "dual_cross_attention"),
-            (self.resnet_skip_time_act, "resnet_skip_time_act"),
-            (self.class_embeddings_concat, "class_embeddings_concat"),
-            (self.class_embed_type.is_some(), "class_embed_type"),
-            (self.num_class_embeds.is_some(), "num_class_embeds"),
-            (self.encoder_hid_dim.is_some(), "encoder_hid_dim"),
-            (self.encoder_hid_dim_type.is_some(), "encoder_hid_dim_type"),
-            (self.time_embedding_dim.is_some(), "time_embedding_dim"),
-            (self.time_embedding_act_fn.is_some(), "time_embedding_act_fn"),
-            (self.timestep_post_act.is_some(), "timestep_post_act"),
-            (self.cross_attention_norm.is_some(), "cross_attention_norm"),
-            (self.mid_block_only_cross_attention == Some(true), "mid_block_only_cross_attention"),
-            (self.reverse_transformer_layers_per_block.is_some(), "reverse_transformer_layers_per_block"),
-            (
-                self.addition_embed_type.as_deref().is_some_and(|kind| kind != "text_time"),
-                "addition_embed_type",
-            ),
-        ];
-        if let Some((_, name)) = strange.iter().find(|(is_strange, _)| *is_strange) {
-            return refused(format!("{name} is not supported"));
-        }
         let known = |types: &[String], plain: &str, cross: &str| {
             types.iter().all(|kind| kind == plain || kind == cross)
         };

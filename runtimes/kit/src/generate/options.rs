@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     error::{EngineError, invalid_input, invalid_model},
-    keys::GENERATION,
+    keys::{CONFIG, GENERATION, unsupported},
     repository::Repository,
 };
 
@@ -227,7 +227,11 @@ pub const USER_OPTIONS: [&str; 15] = [
 
 /// A repository's settings, before those of a job.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings(Map<String, Value>);
+pub struct Settings {
+    values: Map<String, Value>,
+    /// The file that they are in.
+    file: &'static str,
+}
 
 impl Settings {
     /// From `generation_config.json`; repositories without one have them in `config.json`. An error if one of them is not supported.
@@ -253,31 +257,46 @@ impl Settings {
                 }
             }
         }
-        Ok(Self(settings))
+        Ok(Self { values: settings, file: if file.is_some() { GENERATION.file } else { CONFIG.file } })
     }
 
-    /// The same with the repository's settings for one task, which override its general ones.
-    #[must_use]
-    pub fn over(mut self, specific: &Value) -> Self {
+    /// The same with the repository's settings for one task, which override its general ones. An error if one of them is not supported.
+    pub fn over(mut self, specific: &Value) -> Result<Self, EngineError> {
+        GENERATION.check_among("config.json: task_specific_params", specific)?;
         for (name, value) in specific.as_object().into_iter().flatten() {
-            self.0.insert(name.clone(), value.clone());
+            self.values.insert(name.clone(), value.clone());
         }
-        self
+        Ok(self)
+    }
+
+    /// Checks the settings of jobs that choose nothing, so that no job fails by those of the repository.
+    pub fn checked(self) -> Result<Self, EngineError> {
+        const PENALTY: &str = "encoder_repetition_penalty";
+        let Err(error) = self.with(&Value::Null) else { return Ok(self) };
+        let penalty = self.values.get(PENALTY).filter(|penalty| {
+            penalty.as_f64().is_some_and(|penalty| penalty > 0.0 && (penalty - 1.0).abs() > f64::EPSILON)
+        });
+        Err(match (penalty, self.values.get("num_beams").and_then(Value::as_u64)) {
+            (Some(penalty), Some(2..)) => {
+                unsupported(self.file, PENALTY, penalty).followed_by("with several beams")
+            }
+            _ => invalid_model(format!("{}: {}", self.file, error.message())),
+        })
     }
 
     /// The same with the defaults of the reference's pipelines for a task.
     #[must_use]
     pub fn by_default(mut self, num_beams: usize) -> Self {
-        if !self.0.contains_key("max_length") {
-            self.0.entry("max_new_tokens").or_insert(256.into());
+        if !self.values.contains_key("max_length") {
+            self.values.entry("max_new_tokens").or_insert(256.into());
         }
-        self.0.entry("num_beams").or_insert(num_beams.into());
+        self.values.entry("num_beams").or_insert(num_beams.into());
         self
     }
 
     /// With the settings of a job. An error if they are invalid.
     pub fn with(&self, input: &Value) -> Result<Options, EngineError> {
-        let mut all = self.0.clone();
+        let mut all = self.values.clone();
         for name in USER_OPTIONS {
             if let Some(wish) = input.get(name).filter(|wish| !wish.is_null()) {
                 all.insert(name.to_owned(), wish.clone());
@@ -327,5 +346,45 @@ impl Options {
     /// Maximum number of tokens in total after a prompt of `begun` tokens, for a model that takes `bound`.
     pub fn longest(&self, begun: usize, bound: usize) -> usize {
         self.max_new_tokens.map_or(self.max_length, |new| begun + new).min(bound)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, fs};
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn load(generation: &Value, beams: usize) -> Result<Settings, EngineError> {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("generation_config.json");
+        fs::write(&path, generation.to_string()).expect("write");
+        let repository = Repository::open(BTreeMap::from([("generation_config.json".to_owned(), path)]))?;
+        Settings::load(&repository)?.by_default(beams).checked()
+    }
+
+    #[test]
+    fn settings_by_which_every_job_would_fail_are_refused_when_they_are_loaded() {
+        let penalty = json!({"encoder_repetition_penalty": 1.5});
+        load(&penalty, 1).expect("one beam");
+        let why = load(&penalty, 4).expect_err("refused").message();
+        assert!(
+            why.starts_with("generation_config.json: encoder_repetition_penalty = 1.5 is not supported"),
+            "{why}"
+        );
+        assert!(why.contains("beams"), "{why}");
+        let why = load(&json!({"num_beams": 0}), 1).expect_err("refused").message();
+        assert_eq!(why, "generation_config.json: num_beams must be 1 to 16");
+        let why = load(&json!({"do_sample": true, "temperature": "hot"}), 1).expect_err("refused").message();
+        assert!(why.starts_with("generation_config.json: "), "{why}");
+    }
+
+    #[test]
+    fn settings_of_a_task_are_checked_like_the_others() {
+        let settings = load(&json!({}), 1).expect("known");
+        let why = settings.over(&json!({"num_beam_groups": 2})).expect_err("refused").message();
+        assert_eq!(why, "config.json: task_specific_params: num_beam_groups = 2 is not supported");
     }
 }

@@ -8,6 +8,7 @@ use super::{
 /// How texts are generated. Old repositories have these keys in `config.json`.
 pub const GENERATION: Table = Table {
     file: "generation_config.json",
+    of: "",
     about: "How texts are generated, by `transformers` 4.57.",
     others: Others::Refused,
     keys: &[
@@ -38,7 +39,8 @@ pub const GENERATION: Table = Table {
         ("decoder_start_token_id", Used),
         ("bos_token_id", Used),
         ("eos_token_id", Used),
-        ("pad_token_id", Used),
+        // Fills rows behind their end, which are cut off.
+        ("pad_token_id", None),
         // Other searches than greedy, sampling and beams.
         ("num_beam_groups", Only(&["1"])),
         ("diversity_penalty", Only(&["0"])),

@@ -8,6 +8,7 @@ use super::{
 /// How images become the input of a graph. The class that wrote a file decides on the defaults and on the meaning of some keys.
 pub const IMAGE_PROCESSOR: Table = Table {
     file: "preprocessor_config.json",
+    of: "models that read images",
     about: "How images become the input of a graph, by `transformers` 4.57 and transformers.js.",
     others: Others::Refused,
     keys: &[
@@ -36,8 +37,9 @@ pub const IMAGE_PROCESSOR: Table = Table {
         ("pad_size", Used),
         ("do_thumbnail", Used),
         ("do_align_long_axis", Used),
-        ("mask_size", Used),
-        ("mask_pad_size", Used),
+        // Of masks that are given for training.
+        ("mask_size", None),
+        ("mask_pad_size", None),
         // Images are always read as red, green and blue.
         ("do_convert_rgb", None),
         ("do_convert_annotations", None),

@@ -11,9 +11,10 @@ use super::transcribe::{Request, Timestamps, Transcriber};
 use crate::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job},
+    keys::unsupported,
     media::sound,
     repository::Repository,
-    text::scores,
+    text::{scores, settings, tokens::clean_up},
 };
 
 /// Duration of one window in seconds.
@@ -52,6 +53,8 @@ pub struct Ctc {
     space: String,
     /// Whether texts are in lower case.
     lower_cases: bool,
+    /// Whether spaces before punctuation are removed.
+    cleans_up: bool,
     /// Samples of one label.
     stride: usize,
 }
@@ -67,13 +70,14 @@ struct Word {
 impl Ctc {
     /// Uses `model`, and the vocabulary of a repository.
     pub fn of(repository: &Repository, model: Box<dyn AcousticModel>) -> Result<Self, EngineError> {
-        let settings = repository.json("preprocessor_config.json")?.unwrap_or_default();
-        let tokens = repository.json("tokenizer_config.json")?.unwrap_or_default();
-        let letters = letters(repository)?;
+        let settings = super::features(repository)?;
+        let tokens = settings::of(repository)?;
+        let letters = letters(repository, tokens.get("target_lang").filter(|language| !language.is_null()))?;
         let named = |name: &str, otherwise: &str| {
             let token = tokens.get(name).map(|token| token.get("content").unwrap_or(token));
             token.and_then(Value::as_str).unwrap_or(otherwise).to_owned()
         };
+        let flag = |name: &str| tokens.get(name).and_then(Value::as_bool).unwrap_or(false);
         let blank = named("pad_token", "<pad>");
         let blank = letters.iter().find(|(_, letter)| **letter == blank).map(|(&id, _)| id);
         let strides = repository.config.get("conv_stride").and_then(Value::as_array);
@@ -92,7 +96,8 @@ impl Ctc {
             blank: blank.ok_or_else(|| invalid_model("the vocabulary has no blank token"))?,
             gap: named("word_delimiter_token", "|"),
             space: named("replace_word_delimiter_char", " "),
-            lower_cases: tokens.get("do_lower_case").and_then(Value::as_bool).unwrap_or(false),
+            lower_cases: flag("do_lower_case"),
+            cleans_up: flag("clean_up_tokenization_spaces"),
             stride,
         })
     }
@@ -169,7 +174,8 @@ impl Ctc {
             }
             last = label;
         }
-        self.cased(text.trim())
+        let text = self.cased(text.trim());
+        if self.cleans_up { clean_up(&text) } else { text }
     }
 
     fn cased(&self, text: &str) -> String {
@@ -208,12 +214,18 @@ impl Ctc {
     }
 }
 
-/// The letter of each label, from the tokenizer or from the older `vocab.json`.
-fn letters(repository: &Repository) -> Result<BTreeMap<u32, String>, EngineError> {
+/// The letter of each label, from the tokenizer or from the older `vocab.json`, which may have a list for each language.
+fn letters(repository: &Repository, language: Option<&Value>) -> Result<BTreeMap<u32, String>, EngineError> {
     let tokenizer = repository.json("tokenizer.json")?;
     let list = match tokenizer.as_ref().and_then(|file| file.pointer("/model/vocab")) {
         Some(list) => Some(list.clone()),
-        None => repository.json("vocab.json")?,
+        None => match (repository.json("vocab.json")?, language) {
+            (Some(lists), Some(language)) => {
+                let list = language.as_str().and_then(|language| lists.get(language)).cloned();
+                Some(list.ok_or_else(|| unsupported("tokenizer_config.json", "target_lang", language))?)
+            }
+            (list, _) => list,
+        },
     };
     let list =
         list.ok_or_else(|| invalid_model("the repository has neither tokenizer.json nor vocab.json"))?;
@@ -231,7 +243,7 @@ fn letters(repository: &Repository) -> Result<BTreeMap<u32, String>, EngineError
 }
 
 /// Normalizes to a mean of 0 and a variance of 1, as in training.
-fn normalise(samples: &mut [f32]) {
+pub fn normalise(samples: &mut [f32]) {
     let count = samples.len() as f64;
     let mean = samples.iter().map(|&sample| f64::from(sample)).sum::<f64>() / count;
     let spread = samples.iter().map(|&sample| (f64::from(sample) - mean).powi(2)).sum::<f64>() / count;
@@ -276,6 +288,7 @@ mod tests {
             gap: "|".to_owned(),
             space: space.to_owned(),
             lower_cases,
+            cleans_up: false,
             stride: 320,
         }
     }

@@ -35,7 +35,7 @@ impl LogMel {
 
     /// With the settings of `preprocessor_config.json`; those it lacks follow from the mel bands and frames of a window, if they are known.
     pub fn fitted(repository: &Repository, known: Option<(usize, usize)>) -> Result<Self, EngineError> {
-        let settings = repository.json("preprocessor_config.json")?.unwrap_or_default();
+        let settings = super::features(repository)?;
         let number = |name: &str, otherwise: usize| {
             settings.get(name).and_then(Value::as_u64).map_or(otherwise, |number| number as usize)
         };

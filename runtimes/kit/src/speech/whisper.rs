@@ -156,7 +156,7 @@ impl Whisper {
         let languages = if is_multilingual { map("lang_to_id") } else { Map::new() };
         let tasks = map("task_to_id");
         Ok(Self {
-            settings: Settings::load(repository)?.by_default(1),
+            settings: Settings::load(repository)?.by_default(1).checked()?,
             start,
             times: Times { first: none + 1, none, end, latest_start: id("max_initial_timestamp_index") },
             defaults: Defaults::of(&file, config, &languages, &tasks, none)?,

@@ -7,51 +7,49 @@
 use serde_json::Value;
 use tokenizers::{
     NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, Tokenizer, TruncationDirection,
-    normalizers::BertNormalizer,
+    normalizers::BertNormalizer, processors::template::TemplateProcessing,
 };
 
+use super::{settings, specials};
 use crate::{
     error::{EngineError, invalid_model},
     keys::unsupported,
 };
 
 const FILE: &str = "tokenizer_config.json";
-/// Classes that override how BERT normalizes, by their names without `Tokenizer`, and the models whose tokenizers they are by default.
-const BERT: [(&str, &str); 13] = [
-    ("Bert", "bert"),
-    ("ConvBert", "convbert"),
-    ("DistilBert", "distilbert"),
-    ("Electra", "electra"),
-    ("Funnel", "funnel"),
-    ("LayoutLM", "layoutlm"),
-    ("LayoutLMv2", "layoutlmv2"),
-    ("Lxmert", "lxmert"),
-    ("MPNet", "mpnet"),
-    ("MobileBert", "mobilebert"),
-    ("RoFormer", "roformer"),
-    ("Splinter", "splinter"),
-    ("SqueezeBert", "squeezebert"),
+/// Classes that override how BERT normalizes, without `Tokenizer`.
+const BERT: [&str; 12] = [
+    "Bert",
+    "ConvBert",
+    "DPRContextEncoder",
+    "DPRQuestionEncoder",
+    "DPRReader",
+    "DistilBert",
+    "Electra",
+    "Funnel",
+    "LayoutLM",
+    "Lxmert",
+    "MobileBert",
+    "SqueezeBert",
 ];
-/// Classes that override how bytes are framed, likewise.
-const ROBERTA: [(&str, &str); 8] = [
-    ("Bart", "bart"),
-    ("Blenderbot", "blenderbot"),
-    ("LED", "led"),
-    ("LayoutLMv3", "layoutlmv3"),
-    ("Longformer", "longformer"),
-    ("MarkupLM", "markuplm"),
-    ("Mvp", "mvp"),
-    ("Roberta", "roberta"),
-];
+/// The same but for how Chinese characters are split.
+const BERT_EXCEPT_CHINESE: [&str; 1] = ["MPNet"];
+/// Classes that override how bytes are framed.
+const ROBERTA: [&str; 6] = ["Bart", "Blenderbot", "LED", "Longformer", "Mvp", "Roberta"];
+/// Classes that frame texts by two settings, with the default of whether they begin with the start token.
+const FRAMED: [(&str, bool); 4] = [("Cohere", true), ("GPTNeoX", false), ("Gemma", true), ("Llama", true)];
 
 /// Changes a tokenizer as its class does.
 pub(super) fn apply(tokenizer: &mut Tokenizer, settings: &Value, config: &Value) -> Result<(), EngineError> {
     let flag = |name: &str, otherwise| settings.get(name).and_then(Value::as_bool).unwrap_or(otherwise);
-    if is_one_of(&BERT, settings, config)
+    let class = settings::class(settings, config);
+    let is_except_chinese = BERT_EXCEPT_CHINESE.contains(&class);
+    if (is_except_chinese || BERT.contains(&class))
         && let Some(NormalizerWrapper::BertNormalizer(old)) = tokenizer.get_normalizer()
     {
         let strips = settings.get("strip_accents").and_then(Value::as_bool);
-        let chinese = flag("tokenize_chinese_chars", true);
+        let chinese =
+            if is_except_chinese { old.handle_chinese_chars } else { flag("tokenize_chinese_chars", true) };
         let new = BertNormalizer::new(old.clean_text, chinese, strips, flag("do_lower_case", true));
         let changed = tokenizer.with_normalizer(Some(new)).err();
         if let Some(error) = changed {
@@ -63,7 +61,7 @@ pub(super) fn apply(tokenizer: &mut Tokenizer, settings: &Value, config: &Value)
         bytes.add_prefix_space = has_space;
         tokenizer.with_pre_tokenizer(Some(bytes));
     }
-    if is_one_of(&ROBERTA, settings, config) {
+    if ROBERTA.contains(&class) {
         let trims = flag("trim_offsets", true);
         match tokenizer.get_post_processor().cloned() {
             Some(PostProcessorWrapper::Roberta(mut frame)) => {
@@ -92,18 +90,45 @@ pub(super) fn cut_side(tokenizer: &Tokenizer, settings: &Value) -> Result<Trunca
     }
 }
 
-fn is_one_of(classes: &[(&str, &str)], settings: &Value, config: &Value) -> bool {
-    let name =
-        settings.get("tokenizer_class").or_else(|| config.get("tokenizer_class")).and_then(Value::as_str);
-    let kind = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
-    match name {
-        Some(name) => {
-            let name = name.strip_suffix("Fast").unwrap_or(name);
-            let name = name.strip_suffix("Tokenizer").unwrap_or(name);
-            classes.iter().any(|(class, _)| *class == name)
+/// Frames texts as these classes do: with the start token, the end token, both or neither. After the special tokens were added.
+pub(super) fn frame(tokenizer: &mut Tokenizer, settings: &Value, config: &Value) -> Result<(), EngineError> {
+    let class = settings::class(settings, config);
+    let Some((_, begins)) = FRAMED.iter().find(|(name, _)| *name == class) else { return Ok(()) };
+    let flag = |name: &str, otherwise| settings.get(name).and_then(Value::as_bool).unwrap_or(otherwise);
+    let mut tokens = Vec::new();
+    let mut token = |name: &str, flag_name: &str, is_set: bool| {
+        if !is_set {
+            return Ok(None);
         }
-        None => classes.iter().any(|(_, model)| *model == kind),
-    }
+        let lacks = || invalid_model(format!("{FILE}: {flag_name} needs {name}"));
+        let text = specials::named(settings, config, name).ok_or_else(lacks)?;
+        let id = tokenizer.token_to_id(&text).ok_or_else(lacks)?;
+        tokens.push((text.clone(), id));
+        Ok::<_, EngineError>(Some(text))
+    };
+    let start = token("bos_token", "add_bos_token", flag("add_bos_token", *begins))?;
+    let end = token("eos_token", "add_eos_token", flag("add_eos_token", false))?;
+    let sequence = |name: &str, kind: usize| {
+        let special = |token: &Option<String>| token.as_ref().map(|token| format!("{token}:{kind}"));
+        [special(&start), Some(format!("${name}:{kind}")), special(&end)]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+    };
+    let (single, second) = (sequence("A", 0), sequence("B", 1));
+    let pair = [single.clone(), second].concat();
+    let failed = |why: String| invalid_model(format!("{FILE}: the frame of texts: {why}"));
+    tokens.dedup();
+    let template = TemplateProcessing::builder()
+        .try_single(single)
+        .map_err(failed)?
+        .try_pair(pair)
+        .map_err(failed)?
+        .special_tokens(tokens)
+        .build()
+        .map_err(|error| failed(error.to_string()))?;
+    tokenizer.with_post_processor(Some(template));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -144,6 +169,28 @@ mod tests {
             normalized(json!({"tokenizer_class": "PreTrainedTokenizerFast"}), json!({"model_type": "bert"}));
         assert_eq!(other, "É 中 b", "this class changes nothing");
         assert_eq!(normalized(json!({"tokenizer_class": "BertTokenizerFast"}), Value::Null), "e 中 b");
+        let plain = json!({"tokenizer_class": "MPNetTokenizer", "do_lower_case": false, "tokenize_chinese_chars": false});
+        assert_eq!(
+            normalized(plain, Value::Null),
+            "É 中 b",
+            "this class does not change how Chinese is split"
+        );
+    }
+
+    #[test]
+    fn classes_of_language_models_frame_texts_by_their_settings() {
+        let ids = |settings: Value| {
+            let model = json!({"type": "WordLevel", "vocab": {"a": 0, "<s>": 1, "</s>": 2, "<unk>": 3}, "unk_token": "<unk>"});
+            let mut tokenizer = tokenizer(&json!({ "model": model }));
+            frame(&mut tokenizer, &settings, &json!({"model_type": "llama"}))?;
+            Ok::<_, EngineError>(tokenizer.encode("a", true).expect("tokens").get_ids().to_vec())
+        };
+        assert_eq!(ids(json!({})).expect("known"), [1, 0]);
+        assert_eq!(ids(json!({"add_eos_token": true})).expect("known"), [1, 0, 2]);
+        assert_eq!(ids(json!({"add_bos_token": false})).expect("known"), [0]);
+        assert_eq!(ids(json!({"tokenizer_class": "PreTrainedTokenizerFast"})).expect("known"), [0]);
+        let lacks = ids(json!({"bos_token": "<start>"})).expect_err("no such token").message();
+        assert_eq!(lacks, "tokenizer_config.json: add_bos_token needs bos_token");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A repository's tokenizer, and the maximum length of its model's texts.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use tokenizers::{
     Encoding, PostProcessor as _, PostProcessorWrapper, Tokenizer, TruncationDirection, TruncationParams,
@@ -9,7 +11,7 @@ use tokenizers::{
 use crate::{
     error::{EngineError, ErrorKind, guarded, invalid_input, invalid_model},
     repository::Repository,
-    text::{overrides, rules},
+    text::{overrides, rules, settings as tokenizer_settings, specials},
 };
 
 /// Maximum size of a text in bytes.
@@ -29,8 +31,12 @@ pub struct Tokens {
     pub pad_id: i64,
     /// Where texts that are too long are truncated.
     cut_side: TruncationDirection,
+    /// Whether the second of two texts has types of its own.
+    has_types: bool,
     /// `tokenizer_config.json`.
     pub settings: Value,
+    /// `config.json`.
+    config: Arc<Value>,
 }
 
 impl Tokens {
@@ -42,18 +48,32 @@ impl Tokens {
         rules::check_all(&bytes)?;
         let mut tokenizer = guarded("invalid tokenizer.json", || Tokenizer::from_bytes(bytes))?
             .map_err(|error| invalid_model("invalid tokenizer.json").because(error))?;
-        let settings = repository.json("tokenizer_config.json")?.unwrap_or_default();
+        let settings = tokenizer_settings::of(repository)?;
         let cut_side = overrides::cut_side(&tokenizer, &settings)?;
         overrides::apply(&mut tokenizer, &settings, &repository.config)?;
+        guarded(TOKENIZER, || specials::add(&mut tokenizer, &settings, &repository.config))?
+            .map_err(|error| invalid_model("the tokens of tokenizer_config.json").because(error))?;
+        overrides::frame(&mut tokenizer, &settings, &repository.config)?;
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| invalid_model("tokenizer.json").because(error))?;
         let frame = tokenizer.get_post_processor().cloned();
         tokenizer.with_post_processor(None::<PostProcessorWrapper>);
         let max_length = longest(&repository.config, &settings);
         let pad = repository.config.get("pad_token_id").and_then(Value::as_i64);
-        let named = settings.get("pad_token").and_then(token_text);
-        let pad = named.and_then(|token| tokenizer.token_to_id(&token)).map(i64::from).or(pad);
-        Ok(Self { tokenizer, frame, max_length, pad_id: pad.unwrap_or(0), cut_side, settings })
+        let special = |name: &str| specials::named(&settings, &repository.config, name);
+        let pad = special("pad_token").and_then(|token| tokenizer.token_to_id(&token)).map(i64::from).or(pad);
+        let has_types = !tokenizer_settings::lacks_types(&settings);
+        let config = Arc::clone(&repository.config);
+        Ok(Self {
+            tokenizer,
+            frame,
+            max_length,
+            pad_id: pad.unwrap_or(0),
+            cut_side,
+            has_types,
+            settings,
+            config,
+        })
     }
 
     /// The tokenizer itself.
@@ -155,7 +175,11 @@ impl Tokens {
             Some(frame) => frame.process(first, second, true),
             None => self.tokenizer.post_process(first, second, true),
         });
-        framed?.map_err(unreadable)
+        let mut framed = framed?.map_err(unreadable)?;
+        if !self.has_types {
+            framed.set_type_ids(vec![0; framed.len()]);
+        }
+        Ok(framed)
     }
 
     /// A text's tokens without special tokens and without a sequence id: one that is set too early is set twice.
@@ -189,7 +213,7 @@ impl Tokens {
 
     /// A token that `tokenizer_config.json` names, such as `mask_token` or `unk_token`.
     pub fn special(&self, name: &str) -> Option<String> {
-        self.settings.get(name).and_then(token_text)
+        specials::named(&self.settings, &self.config, name)
     }
 
     fn cleans_up(&self) -> bool {
@@ -225,18 +249,14 @@ fn longest(config: &Value, settings: &Value) -> usize {
     // Models with relative positions have no maximum.
     let bound =
         positions.filter(|_| !matches!(kind, "t5" | "mt5" | "deberta-v2")).map(|count| count - offset);
-    let configured = number(settings, "model_max_length").filter(|&configured| configured < 1e9);
+    let configured = number(settings, "model_max_length").or_else(|| number(settings, "max_len"));
+    let configured = configured.filter(|&configured| configured < 1e9);
     let minimum = bound.into_iter().chain(configured).fold(f64::INFINITY, f64::min);
     if minimum.is_finite() { minimum.max(8.0) as usize } else { 8192 }
 }
 
-/// A token in settings: a string, or an object with its properties.
-fn token_text(value: &Value) -> Option<String> {
-    value.as_str().or_else(|| value.get("content")?.as_str()).map(str::to_owned)
-}
-
 /// Removes the spaces that word-based tokenizers leave before punctuation and in English contractions.
-fn clean_up(text: &str) -> String {
+pub(crate) fn clean_up(text: &str) -> String {
     const SPACED: [(&str, &str); 10] = [
         (" .", "."),
         (" ?", "?"),

@@ -11,7 +11,11 @@ use island_runtimes_kit::{
     },
     job::{Answer, Job},
     media::sound,
-    speech::transcribe::{Request, Timestamps, Transcriber},
+    speech::{
+        ctc::normalise,
+        features,
+        transcribe::{Request, Timestamps, Transcriber},
+    },
     text::tokens::Tokens,
 };
 use ndarray::Array2;
@@ -36,18 +40,22 @@ pub struct Raw {
     tokens: Tokens,
     settings: Settings,
     rate: u32,
+    /// Whether samples get a mean of 0 and a variance of 1.
+    normalises: bool,
 }
 
 impl Raw {
     /// Loads a repository.
     pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
-        let settings = loader.repository.json("preprocessor_config.json")?.unwrap_or_default();
+        let settings = features(&loader.repository)?;
         Ok(Self {
             encoder: loader.graph(&["encoder_model"])?,
             decoder: Seq2Seq::load(loader)?,
             tokens: Tokens::load(&loader.repository)?,
-            settings: Settings::load(&loader.repository)?.by_default(1),
+            settings: Settings::load(&loader.repository)?.by_default(1).checked()?,
             rate: settings.get("sampling_rate").and_then(Value::as_u64).unwrap_or(16_000) as u32,
+            // A file without the setting has the default of its class.
+            normalises: settings.get("do_normalize").and_then(Value::as_bool).unwrap_or(settings.is_object()),
         })
     }
 }
@@ -64,12 +72,15 @@ impl Transcriber for Raw {
         if request.timestamps != Timestamps::None {
             return Err(invalid_input("this model has no timestamps"));
         }
-        let samples = sound::decode(&request.audio, self.rate)?;
+        let mut samples = sound::decode(&request.audio, self.rate)?;
         let seconds = samples.len() as f32 / self.rate as f32;
         if samples.len() > MAX_SECONDS * self.rate as usize {
             return Err(invalid_input(format!(
                 "audio has {seconds:.0} seconds, this model takes {MAX_SECONDS}"
             )));
+        }
+        if self.normalises {
+            normalise(&mut samples);
         }
         let input = Array2::from_shape_vec((1, samples.len()), samples).expect("one row");
         let mask = Array2::from_elem(input.dim(), 1_i64);

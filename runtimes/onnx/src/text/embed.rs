@@ -3,6 +3,7 @@
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job, parse_input},
+    keys::{SENTENCE_TRANSFORMERS, TRANSFORMER, unsupported},
     pipeline::Pipeline,
     text::tokens::{self, Tokens},
 };
@@ -61,6 +62,8 @@ struct Embedder {
     lower_cases: bool,
     prompts: Map<String, Value>,
     default_prompt: Option<String>,
+    /// The first numbers of an embedding that are its answer, where a job names no number.
+    dimensions: Option<usize>,
     max_length: usize,
     /// Whether pooling includes the tokens of the prompt.
     pools_prompt: bool,
@@ -74,8 +77,10 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let has_modules = graph.graph().outputs().iter().any(|name| name == SENTENCE);
     let found = modules::load(repository, has_modules)?;
     let pool = found.pooling;
-    let named = repository.json("config_sentence_transformers.json")?.unwrap_or_default();
-    let sentence = repository.json("sentence_bert_config.json")?.unwrap_or_default();
+    let named = repository.json(SENTENCE_TRANSFORMERS.file)?.unwrap_or_default();
+    SENTENCE_TRANSFORMERS.check(&named)?;
+    let sentence = repository.json(TRANSFORMER.file)?.unwrap_or_default();
+    TRANSFORMER.check(&sentence)?;
     let pooling = match loader.settings.get("pooling").and_then(Value::as_str) {
         Some(name) => vec![by_name(name)?],
         None => by_file(&pool)?,
@@ -84,6 +89,9 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let configured = sentence.get("max_seq_length").and_then(Value::as_u64).map(|most| most as usize);
     let prompts = loader.setting("prompts", &named).and_then(Value::as_object).cloned().unwrap_or_default();
     let default_prompt = loader.setting("default_prompt_name", &named).and_then(Value::as_str);
+    if let Some(name) = default_prompt.filter(|name| !prompts.contains_key(*name)) {
+        return Err(unsupported(SENTENCE_TRANSFORMERS.file, "default_prompt_name", &name.into()));
+    }
     Ok(Box::new(Embedder {
         pooling,
         normalises: normalises.unwrap_or(found.normalises),
@@ -91,11 +99,20 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         lower_cases: sentence.get("do_lower_case").and_then(Value::as_bool).unwrap_or(false),
         default_prompt: default_prompt.map(str::to_owned),
         prompts,
+        dimensions: dimensions(&named)?,
         max_length: configured.unwrap_or(tokens.max_length).min(tokens.max_length),
         pools_prompt: pool.get("include_prompt").and_then(Value::as_bool).unwrap_or(true),
         tokens,
         graph,
     }))
+}
+
+/// `truncate_dim` of the settings.
+fn dimensions(settings: &Value) -> Result<Option<usize>, EngineError> {
+    let Some(value) = settings.get("truncate_dim").filter(|value| !value.is_null()) else { return Ok(None) };
+    let number = value.as_u64().filter(|&number| number > 0);
+    let number = number.ok_or_else(|| unsupported(SENTENCE_TRANSFORMERS.file, "truncate_dim", value))?;
+    Ok(Some(number as usize))
 }
 
 fn by_name(name: &str) -> Result<Pooling, EngineError> {
@@ -221,6 +238,10 @@ impl Pipeline for Embedder {
             if self.normalises {
                 let length = vector.dot(&vector).sqrt().max(1e-12);
                 vector /= length;
+            }
+            // As in the reference, these are not normalized again.
+            if let Some(most) = self.dimensions.filter(|&most| dimensions.is_none() && most < vector.len()) {
+                vector = vector.slice_axis(Axis(0), (..most).into()).to_owned();
             }
             embeddings.push(vector.to_vec());
         }

@@ -4,6 +4,7 @@ use island_runtimes_graph::{Feed, Feeds, Graph};
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job},
+    keys::GLINER,
     text::{scores::sigmoid, tokens::Tokens},
 };
 use ndarray::{Array2, Array3, Ix4};
@@ -47,9 +48,9 @@ impl Gliner {
         let mark = |name: &str, otherwise: &str| {
             settings.get(name).and_then(Value::as_str).unwrap_or(otherwise).to_owned()
         };
-        let mode = settings.get("span_mode").and_then(Value::as_str).unwrap_or("markerV0");
+        GLINER.check(settings)?;
         let graph = loader.graph(&["model"])?;
-        if mode == "token_level" || !graph.takes("span_idx") {
+        if !graph.takes("span_idx") {
             return Err(invalid_model("this GLiNER scores tokens instead of spans, which is not supported"));
         }
         let (width, longest) = (number("max_width", 12), number("max_len", 384));

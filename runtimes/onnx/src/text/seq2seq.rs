@@ -92,7 +92,14 @@ fn load(loader: &Loader<'_>, task: Option<&str>) -> Result<Box<dyn Pipeline>, En
     let all = config.get("task_specific_params").and_then(Value::as_object).cloned().unwrap_or_default();
     let specific = task.and_then(|task| all.get(task)).cloned().unwrap_or_default();
     let prefix = loader.setting("prefix", &specific).or_else(|| config.get("prefix")).and_then(Value::as_str);
-    let settings = Settings::load(&loader.repository)?.by_default(4).over(&specific);
+    let settings = Settings::load(&loader.repository)?.by_default(4).over(&specific)?.checked()?;
+    if matches!((kind, task), ("t5" | "mt5", Some("translation"))) {
+        for (name, pair) in &all {
+            if name.starts_with("translation_") {
+                settings.clone().over(pair)?.checked()?;
+            }
+        }
+    }
     let languages = match kind {
         "m2m_100" if tokens.id("__en__").is_some() => Languages::Tokens { form: Form::Underscores },
         "m2m_100" | "nllb-moe" | "mbart" => Languages::Tokens { form: Form::Plain },
@@ -130,7 +137,7 @@ impl Rewriter {
                     invalid_input(format!("the model does not translate {source} to {target}"))
                 })?;
                 let prefix = pair.get("prefix").and_then(Value::as_str).unwrap_or_default();
-                let options = self.settings.clone().over(pair).with(input)?;
+                let options = self.settings.clone().over(pair)?.with(input)?;
                 Ok((self.ids(&format!("{prefix}{text}"), truncate)?, options))
             }
             (Languages::Tokens { form }, Some(source), Some(target)) => {

@@ -65,7 +65,7 @@ impl Writer {
     /// Loads a repository.
     pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let config = &loader.repository.config;
-        let settings = Settings::load(&loader.repository)?.by_default(1);
+        let settings = Settings::load(&loader.repository)?.by_default(1).checked()?;
         let decoder = config.get("decoder").unwrap_or(config);
         let longest =
             ["max_position_embeddings", "n_positions"].iter().find_map(|name| decoder.get(name)?.as_u64());

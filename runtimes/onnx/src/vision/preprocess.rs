@@ -7,7 +7,7 @@ use image::{RgbImage, imageops};
 use island_runtimes_graph::{Feeds, Graph, filled};
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
-    keys::IMAGE_PROCESSOR,
+    keys::{IMAGE_PROCESSOR, PROCESSOR},
     media::resize::{Filter, resize},
     repository::Repository,
 };
@@ -89,6 +89,7 @@ pub struct Prepared {
 impl Preprocessor {
     /// From a repository, which must have settings.
     pub fn load(repository: &Repository) -> Result<Self, EngineError> {
+        PROCESSOR.check(&repository.json(PROCESSOR.file)?.unwrap_or_default())?;
         let file =
             repository.json(FILE)?.ok_or_else(|| invalid_model(format!("the repository has no {FILE}")))?;
         Self::of(&file)

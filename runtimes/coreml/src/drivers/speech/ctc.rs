@@ -5,7 +5,7 @@ use std::sync::Arc;
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
     repository::Repository,
-    speech::{ctc::AcousticModel, mel::LogMel},
+    speech::{self, ctc::AcousticModel, mel::LogMel},
 };
 use ndarray::{Array1, Array2, ArrayD, Axis, Ix2, IxDyn, Slice};
 use serde_json::Value;
@@ -134,7 +134,7 @@ impl CtcModel {
             let window = stage.takes.iter().product();
             return Ok(Frontend::Spectrogram(stage, features(window)));
         }
-        let settings = repository.json("preprocessor_config.json")?.unwrap_or_default();
+        let settings = speech::features(repository)?;
         if settings.get("feature_extractor_type").and_then(Value::as_str) != Some("WhisperFeatureExtractor") {
             return Err(invalid_model(format!(
                 "{} takes features, and neither a model {SPECTROGRAM} nor preprocessor_config.json defines them",

@@ -9,7 +9,7 @@ use island_runtimes_graph::fields::{self, Field};
 use island_runtimes_kit::{
     error::{EngineError, ErrorKind, guarded, invalid_input, invalid_model},
     repository::Repository,
-    text::rules,
+    text::{rules, settings},
 };
 use serde_json::Value;
 use tokenizers::{NormalizedString, Normalizer as _, normalizers::Precompiled};
@@ -57,7 +57,7 @@ impl Characters {
     /// The tokenizer of a repository.
     pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let repository = &loader.repository;
-        let settings = repository.json("tokenizer_config.json")?.unwrap_or_default();
+        let settings = settings::of(repository)?;
         let spells = loader.setting("normalize", &settings).and_then(Value::as_bool).unwrap_or(false);
         Ok(Self { spells_numbers: spells, ..Self::of(repository, &settings)? })
     }

@@ -9,6 +9,7 @@ use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job},
     pipeline::Pipeline,
+    speech::features,
 };
 use ndarray::{Array2, Array3, ArrayD};
 use ort::value::DynValue;
@@ -91,7 +92,7 @@ impl SpeechT5 {
                 "SpeechT5 needs a cache: decoder_model_merged, or decoder_model with decoder_with_past_model, is missing",
             ));
         }
-        let settings = loader.repository.json("preprocessor_config.json")?.unwrap_or_default();
+        let settings = features(&loader.repository)?;
         let of_vocoder = loader.repository.json("vocoder/config.json")?.unwrap_or_default();
         let rate = [&of_vocoder, &settings].into_iter().find_map(|file| file.get("sampling_rate")?.as_u64());
         Ok(Self {

@@ -8,6 +8,7 @@ use island_runtimes_kit::{
     job::{Answer, Job},
     pipeline::Pipeline,
     repository::Repository,
+    text::settings,
 };
 use ndarray::Array2;
 use serde_json::Value;
@@ -47,7 +48,7 @@ impl Vits {
 
 impl Letters {
     fn load(repository: &Repository) -> Result<Self, EngineError> {
-        let settings = repository.json("tokenizer_config.json")?.unwrap_or_default();
+        let settings = settings::of(repository)?;
         let list = match repository.json("vocab.json")? {
             Some(list) => Some(list),
             None => repository.json("tokenizer.json")?.and_then(|file| file.pointer("/model/vocab").cloned()),

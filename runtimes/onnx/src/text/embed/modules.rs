@@ -4,7 +4,7 @@
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
-    keys::unsupported,
+    keys::{DENSE, DROPOUT, LAYER_NORM, MODULE, NORMALIZE, POOLING, Table, unsupported},
     repository::Repository,
 };
 use ndarray::{Array1, Array2};
@@ -14,6 +14,8 @@ use serde_json::Value;
 /// `torch.nn.LayerNorm`'s.
 const EPSILON: f32 = 1e-5;
 const FILE: &str = "modules.json";
+/// Begins the names of the reference's own classes.
+const LIBRARY: &str = "sentence_transformers.";
 
 /// A step after the pooling.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,24 +63,30 @@ pub(super) struct Modules {
 /// Reads the modules that a graph does not contain; `has_modules`: it contains all of them.
 pub(super) fn load(repository: &Repository, has_modules: bool) -> Result<Modules, EngineError> {
     let Some(file) = repository.json(FILE)? else {
-        let pooling = repository.json("1_Pooling/config.json")?.unwrap_or_default();
+        let pooling = settings(repository, "1_Pooling", &POOLING)?;
         return Ok(Modules { pooling, ..Modules::default() });
     };
     let mut modules = Modules::default();
     for module in file.as_array().into_iter().flatten() {
+        MODULE.check(module)?;
         let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();
         let path = module.get("path").and_then(Value::as_str).unwrap_or_default();
-        let class = kind.rsplit('.').next().unwrap_or_default();
-        if modules.normalises && class != "Normalize" {
+        // A repository's own code may have classes of the same names.
+        let class = kind.strip_prefix(LIBRARY).and_then(|name| name.rsplit('.').next()).unwrap_or_default();
+        if modules.normalises && !matches!(class, "Normalize" | "Dropout") {
             modules.after.push(Module::Normalize);
             modules.normalises = false;
         }
         match class {
             "Transformer" => {}
             "Pooling" => {
-                modules.pooling = repository.json(&format!("{path}/config.json"))?.unwrap_or_default();
+                modules.pooling = settings(repository, path, &POOLING)?;
             }
-            "Normalize" => modules.normalises = true,
+            "Normalize" => {
+                settings(repository, path, &NORMALIZE)?;
+                modules.normalises = true;
+            }
+            "Dropout" => drop(settings(repository, path, &DROPOUT)?),
             "Dense" | "LayerNorm" if has_modules => {}
             "Dense" => modules.after.push(dense(repository, path)?),
             "LayerNorm" => modules.after.push(layer_norm(repository, path)?),
@@ -89,8 +97,7 @@ pub(super) fn load(repository: &Repository, has_modules: bool) -> Result<Modules
 }
 
 fn dense(repository: &Repository, path: &str) -> Result<Module, EngineError> {
-    let file = format!("{path}/config.json");
-    let config = repository.json(&file)?.unwrap_or_default();
+    let config = settings(repository, path, &DENSE)?;
     let named = config.get("activation_function").and_then(Value::as_str);
     let class = named.map_or("Tanh", |name| name.rsplit('.').next().unwrap_or_default());
     let activation = match class {
@@ -98,16 +105,8 @@ fn dense(repository: &Repository, path: &str) -> Result<Module, EngineError> {
         "Tanh" => Activation::Tanh,
         "ReLU" => Activation::Relu,
         "Sigmoid" => Activation::Sigmoid,
-        _ => return Err(unsupported(&file, "activation_function", &config["activation_function"])),
+        _ => return Err(unsupported(DENSE.file, "activation_function", &config["activation_function"])),
     };
-    // Settings of newer versions, by which a module reads or writes something else than the embedding.
-    for (key, usual) in
-        [("module_input_name", "sentence_embedding"), ("module_output_name", "sentence_embedding")]
-    {
-        if let Some(value) = config.get(key).filter(|value| !value.is_null() && *value != usual) {
-            return Err(unsupported(&file, key, value));
-        }
-    }
     let weights = weights(repository, path)?;
     let tensors = Tensors::of(path, &weights)?;
     let has_bias = config.get("bias").and_then(Value::as_bool).unwrap_or(true);
@@ -116,9 +115,18 @@ fn dense(repository: &Repository, path: &str) -> Result<Module, EngineError> {
 }
 
 fn layer_norm(repository: &Repository, path: &str) -> Result<Module, EngineError> {
+    settings(repository, path, &LAYER_NORM)?;
     let weights = weights(repository, path)?;
     let tensors = Tensors::of(path, &weights)?;
     Ok(Module::LayerNorm { weight: tensors.vector("norm.weight")?, bias: tensors.vector("norm.bias")? })
+}
+
+/// The settings of a module; null if it has none. An error if one of them is not supported.
+fn settings(repository: &Repository, path: &str, table: &Table) -> Result<Value, EngineError> {
+    let file = format!("{path}/config.json");
+    let settings = repository.json(&file)?.unwrap_or_default();
+    table.check_at(&file, &settings)?;
+    Ok(settings)
 }
 
 fn weights(repository: &Repository, path: &str) -> Result<Vec<u8>, EngineError> {
@@ -259,7 +267,7 @@ mod tests {
     }
 
     fn modules(kinds: &[&str]) -> Vec<u8> {
-        let entry = |(place, kind): (usize, &&str)| json!({"idx": place, "path": format!("{place}_{kind}"), "type": format!("x.models.{kind}")});
+        let entry = |(place, kind): (usize, &&str)| json!({"idx": place, "path": format!("{place}_{kind}"), "type": format!("sentence_transformers.models.{kind}")});
         serde_json::to_vec(&kinds.iter().enumerate().map(entry).collect::<Vec<_>>()).expect("JSON")
     }
 
@@ -312,7 +320,17 @@ mod tests {
             load(&repository, false).expect_err("refused").message()
         };
         let unknown = refused(&[("modules.json", modules(&["Transformer", "WeightedLayerPooling"]))]);
-        assert_eq!(unknown, "modules.json: type = \"x.models.WeightedLayerPooling\" is not supported");
+        let class = "sentence_transformers.models.WeightedLayerPooling";
+        assert_eq!(unknown, format!("modules.json: type = {class:?} is not supported"));
+        let own = br#"[{"idx": 0, "name": "0", "path": "", "type": "custom_st.Transformer"}]"#.to_vec();
+        let own = refused(&[("modules.json", own)]);
+        assert_eq!(own, "modules.json: type = \"custom_st.Transformer\" is not supported");
+        let median = br#"{"pooling_mode_median_tokens": true}"#.to_vec();
+        let median = refused(&[
+            ("modules.json", modules(&["Transformer", "Pooling"])),
+            ("1_Pooling/config.json", median),
+        ]);
+        assert_eq!(median, "1_Pooling/config.json: pooling_mode_median_tokens = true is not supported");
         let missing = refused(&[("modules.json", modules(&["Transformer", "Dense"]))]);
         assert!(missing.contains("1_Dense/model.safetensors"), "{missing}");
         let strange = br#"{"activation_function": "torch.nn.modules.activation.Mish"}"#.to_vec();
