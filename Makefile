@@ -6,7 +6,7 @@ PREFIX ?= $(HOME)/.local
 # What `island dev` starts, and so what a demonstration needs.
 DEMO := --package island-cli --package island-coordinator --package island-agent --package island-runtimes-llmcpp --bins
 
-.PHONY: help setup cargos demo install test check fmt lint doc macos bench sim fuzz soak chaos detection vulkan gpu-check deb deb-cuda deb-test
+.PHONY: help setup cargos demo install test check fmt lint doc macos bench sim fuzz soak chaos detection parity vulkan gpu-check deb deb-cuda deb-test
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,7 @@ test: ## Install or fetch what is missing, build everything, run every test
 	@scripts/vulkan.sh module
 	@scripts/macos.sh
 	@scripts/test.sh
+	@if [ "$${ISLAND_STRICT:-0}" != 0 ]; then scripts/parity.sh sample; fi
 
 check: export ISLAND_STRICT = 1
 check: ## Everything a change must pass; a test that cannot run here fails
@@ -60,6 +61,12 @@ detection: ## Kill and freeze workers, agents and coordinators under streams: ho
 	@scripts/setup.sh test
 	cargo build --locked --workspace --all-targets
 	ISLAND_STRICT=1 cargo test --locked --workspace --test detection -- --nocapture
+
+parity: ## Answers of small random models against their Python libraries, FAMILY=name for a part; REPORT=file writes the tables (6 GB of PyTorch)
+	@scripts/setup.sh check
+	@scripts/parity.sh install
+	cargo build --locked --workspace --example onnx_parity
+	SEED=$(if $(filter command line,$(origin SEED)),$(SEED),0) REPORT=$(REPORT) scripts/parity.sh all $(FAMILY)
 
 fmt: ## Formatting of both workspaces
 	cargo fmt --all --check

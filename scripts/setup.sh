@@ -180,5 +180,8 @@ TOOLS
     fi
 fi
 
+# --- The reference libraries of the models that `make check` compares (0098).
+if is check; then scripts/parity.sh install; fi
+
 # --- llama.cpp's build script puts links beside the examples that lead nowhere, and fails over them when it runs again.
 find "${CARGO_TARGET_DIR:-$HOME/.cache/island/target}" -maxdepth 3 -path '*/examples/*' -xtype l -delete 2>/dev/null || true

@@ -100,7 +100,8 @@ pub const GENERATION: Table = Table {
         ("no_timestamps_token_id", Used),
         ("max_initial_timestamp_index", Used),
         ("prev_sot_token_id", None),
-        ("return_timestamps", None),
+        // Whisper with times finds other words.
+        ("return_timestamps", Only(&["false"])),
         ("median_filter_width", None),
         ("forced_decoder_ids", Used),
         ("language", Used),

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job, parse_input},
+    keys::unsupported,
     pipeline::Pipeline,
     text::{
         scores,
@@ -56,12 +57,31 @@ struct Reader {
 /// Loads a question-answering model.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
+    let json = |file| Ok::<_, EngineError>(loader.repository.json(file)?.unwrap_or_default());
+    check_side(&json("tokenizer_config.json")?, &json("tokenizer.json")?)?;
     let cls = tokens.special("cls_token").and_then(|token| tokens.id(&token));
     Ok(Box::new(Reader {
         cls,
         graph: Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id),
         tokens,
     }))
+}
+
+/// Rejects padding on the left, with which the reference has the context before the question.
+///
+/// `tokenizer_config.json` overrides `tokenizer.json`.
+fn check_side(settings: &Value, tokenizer: &Value) -> Result<(), EngineError> {
+    let own = settings.get("padding_side").filter(|side| !side.is_null());
+    let padding = tokenizer.pointer("/padding/direction");
+    let (file, key, side) = match (own, padding) {
+        (Some(side), _) => ("tokenizer_config.json", "padding_side", side),
+        (None, Some(side)) => ("tokenizer.json", "padding.direction", side),
+        (None, None) => return Ok(()),
+    };
+    match side.as_str() {
+        Some(name) if name.eq_ignore_ascii_case("left") => Err(unsupported(file, key, side)),
+        _ => Ok(()),
+    }
 }
 
 impl Pipeline for Reader {
@@ -170,4 +190,24 @@ fn spans(
         .into_iter()
         .map(|(score, start, end)| Found { score, start: of_word(start).0, end: of_word(end).1 })
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_on_the_left_is_refused() {
+        let left = json!({"padding": {"direction": "Left"}});
+        let refused = |settings: Value, tokenizer: &Value| {
+            check_side(&settings, tokenizer).expect_err("refused").message()
+        };
+        assert!(refused(json!({"padding_side": "left"}), &Value::Null).contains("padding_side = \"left\""));
+        assert!(refused(json!({}), &left).contains("tokenizer.json: padding.direction"));
+        assert!(
+            check_side(&json!({"padding_side": "right"}), &left).is_ok(),
+            "the settings override the tokenizer"
+        );
+        assert!(check_side(&json!({}), &json!({"padding": null})).is_ok());
+    }
 }

@@ -115,6 +115,8 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let detector = if has_queries {
         let preprocessor = Preprocessor::load(&loader.repository)?;
         let class = preprocess::class(&loader.repository)?;
+        let has_mask = graph.inputs().iter().any(|input| input.name == "pixel_mask");
+        check_padding(class.as_deref().unwrap_or_default(), preprocessor.pad, has_mask)?;
         let head = match Queries::of(class.as_deref().unwrap_or_default(), kind)? {
             Queries::OneOf => Head::OneOf(preprocessor),
             Queries::AnyOf(most) => Head::AnyOf(preprocessor, most),
@@ -126,6 +128,18 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         Detector { graph, head: Head::Grid(grid), labels }
     };
     Ok(Box::new(detector))
+}
+
+/// Rejects padding that the network of the reference would ignore by a mask, and the graph would not.
+fn check_padding(class: &str, pad: Option<(u32, u32)>, has_mask: bool) -> Result<(), EngineError> {
+    let masks = matches!(class, "Detr" | "ConditionalDetr" | "DeformableDetr");
+    match pad.filter(|_| masks && !has_mask) {
+        Some((width, height)) => {
+            let size = json!({ "height": height, "width": width });
+            Err(unsupported("preprocessor_config.json", "pad_size", &size))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The names of a grid's classes are in the graph's metadata, if the settings lack them.
@@ -248,6 +262,15 @@ mod tests {
     use ndarray::arr2;
 
     use super::*;
+
+    #[test]
+    fn padding_without_a_mask_is_refused() {
+        let refused = check_padding("Detr", Some((128, 96)), false).expect_err("refused").message();
+        assert!(refused.contains("pad_size = {\"height\":96,\"width\":128}"), "{refused}");
+        assert!(check_padding("Detr", Some((128, 96)), true).is_ok());
+        assert!(check_padding("Yolos", Some((128, 96)), false).is_ok(), "this one has no mask");
+        assert!(check_padding("Detr", None, false).is_ok());
+    }
 
     #[test]
     fn queries_are_read_as_the_processor_reads_them() {

@@ -121,14 +121,21 @@ impl Preprocessor {
         } else {
             ([0.0; 3], [1.0; 3])
         };
-        if !scale.is_finite() || std.contains(&0.0) {
-            return Err(invalid_model(format!("{FILE} scales pixels by 0 or by an invalid number")));
-        }
         let is_bgr = flag("do_flip_channel_order", processor_defaults.is_bgr);
-        let pad = if flag("do_pad", true) { size::pair(file, "pad_size")? } else { None };
+        // Pages are padded to their size, whatever this is.
+        let pads = flag("do_pad", true) && !processor_defaults.is_page;
+        let pad = if pads { size::pair(file, "pad_size")? } else { None };
         let offset = if flag("do_rescale", true) && flag("rescale_offset", false) { 1.0 } else { 0.0 };
         let divides_twice = processor_defaults.divides_twice && flag("include_top", true);
-        let last = if divides_twice { std } else { [1.0; 3] };
+        // The second division happens whether pixels are normalized or not.
+        let last = if divides_twice {
+            channels(file, "image_std")?.or(processor_defaults.normal.map(|(_, std)| std)).unwrap_or([1.0; 3])
+        } else {
+            [1.0; 3]
+        };
+        if !scale.is_finite() || std.contains(&0.0) || last.contains(&0.0) {
+            return Err(invalid_model(format!("{FILE} scales pixels by 0 or by an invalid number")));
+        }
         let page = processor_defaults.page(file)?.map(|size| Page {
             size,
             turns: flag("do_align_long_axis", false),
@@ -154,7 +161,7 @@ impl Preprocessor {
             let whole = |side: u32| (side / self.step).max(1) * self.step;
             let (width, height) = if self.step > 1 { (whole(width), whole(height)) } else { (width, height) };
             let (width, height) = fits((width, height), picture)?;
-            // A resize is horizontal first.
+            // What lies between the two passes of a resize, at most.
             if u64::from(width) * u64::from(picture.height()) > MAX_BETWEEN {
                 return Err(thin((width, height), picture));
             }

@@ -201,15 +201,30 @@ pub(crate) async fn run_job(engine: &Onnx, cargo: CargoSpec, input: Value) -> Re
     }
 }
 
+/// The result of a comparison.
+#[derive(Debug, Default)]
+pub(crate) struct Comparison {
+    /// Where an output differs by more than the tolerance.
+    pub(crate) wrong: Vec<String>,
+    /// The largest difference of two numbers, those of boxes apart.
+    pub(crate) largest: f64,
+}
+
 /// Where an output differs from the reference's.
 pub(crate) fn agree(fixture: &Fixture, case: &Case, output: &Value) -> Vec<String> {
-    let mut wrong = Vec::new();
-    compare(fixture, case, "", &case.output, output, &mut wrong);
+    let mut wrong = comparison(fixture, case, output).wrong;
     wrong.truncate(6);
     wrong
 }
 
-fn compare(fixture: &Fixture, case: &Case, at: &str, wanted: &Value, got: &Value, wrong: &mut Vec<String>) {
+/// Compares an output with the reference's.
+pub(crate) fn comparison(fixture: &Fixture, case: &Case, output: &Value) -> Comparison {
+    let mut found = Comparison::default();
+    compare(fixture, case, "", &case.output, output, &mut found);
+    found
+}
+
+fn compare(fixture: &Fixture, case: &Case, at: &str, wanted: &Value, got: &Value, found: &mut Comparison) {
     match (wanted, got) {
         (Value::Object(file), Value::String(data)) if file.contains_key("file") => {
             let path = fixture.folder.join(file["file"].as_str().unwrap_or_default());
@@ -217,23 +232,23 @@ fn compare(fixture: &Fixture, case: &Case, at: &str, wanted: &Value, got: &Value
                 Ok(bytes) => media_differs(&path, &bytes, case),
                 Err(error) => Some(format!("invalid base64: {error}")),
             };
-            wrong.extend(why.map(|why| format!("{at}: {why}")));
+            found.wrong.extend(why.map(|why| format!("{at}: {why}")));
         }
         (Value::Object(wanted), Value::Object(got)) => {
             for (name, wanted) in wanted {
                 let at = format!("{at}.{name}");
                 match got.get(name) {
-                    Some(got) => compare(fixture, case, &at, wanted, got, wrong),
-                    None => wrong.push(format!("{at} is missing")),
+                    Some(got) => compare(fixture, case, &at, wanted, got, found),
+                    None => found.wrong.push(format!("{at} is missing")),
                 }
             }
         }
         (Value::Array(wanted), Value::Array(got)) => {
             if wanted.len() != got.len() {
-                wrong.push(format!("{at} has {} items, not {}", got.len(), wanted.len()));
+                found.wrong.push(format!("{at} has {} items, not {}", got.len(), wanted.len()));
             }
             for (index, (wanted, got)) in wanted.iter().zip(got).enumerate() {
-                compare(fixture, case, &format!("{at}[{index}]"), wanted, got, wrong);
+                compare(fixture, case, &format!("{at}[{index}]"), wanted, got, found);
             }
         }
         (Value::Number(wanted), Value::Number(got)) => {
@@ -242,14 +257,18 @@ fn compare(fixture: &Fixture, case: &Case, at: &str, wanted: &Value, got: &Value
             let is_side = ["xmin", "ymin", "xmax", "ymax"].iter().any(|side| at.ends_with(side));
             let is_place = is_side || at.contains(".box[");
             let tolerance = if is_place { case.box_tolerance.max(case.tolerance) } else { case.tolerance };
-            if !((wanted - got).abs() <= tolerance) {
-                wrong.push(format!("{at} is {got}, not {wanted}"));
+            let apart = (wanted - got).abs();
+            if !is_place {
+                found.largest = found.largest.max(apart);
+            }
+            if !(apart <= tolerance) {
+                found.wrong.push(format!("{at} is {got}, not {wanted}"));
             }
         }
         _ if wanted == got => {}
         _ => {
             let short = |value: &Value| value.to_string().chars().take(200).collect::<String>();
-            wrong.push(format!("{at} is {}, not {}", short(got), short(wanted)));
+            found.wrong.push(format!("{at} is {}, not {}", short(got), short(wanted)));
         }
     }
 }

@@ -158,10 +158,13 @@ impl ProcessorDefaults {
             _ => Rounding::Down,
         };
         if let Sizing::Enlarged(usual, kept) = self.sizing {
-            let square = size::pair(file, "size")?.filter(|_| size.is_object());
+            let square = size::pair(file, "size")?.filter(|_| size.is_object() || size.is_array());
             return enlarged(file, edge("shortest_edge")?.or(edge_of(size)?), square, usual, kept);
         }
-        if let Some((width, height)) = size::pair(file, "size")?.filter(|_| size.is_object()) {
+        // Two numbers are height and width.
+        if let Some((width, height)) =
+            size::pair(file, "size")?.filter(|_| size.is_object() || size.is_array())
+        {
             return Ok(match self.sizing {
                 Sizing::Steps(_) => self.steps(file, width, height)?,
                 _ => Rule::Exact { width, height },
@@ -193,6 +196,10 @@ impl ProcessorDefaults {
             (edge, _, Sizing::Steps(usual)) => {
                 let side = edge.unwrap_or(usual);
                 self.steps(file, side, side)
+            }
+            // Only the processors of detectors bound the longer side as well.
+            (edge, _, Sizing::Shortest(usual, Rounding::Down)) => {
+                Ok(Rule::Shortest { edge: edge.unwrap_or(usual), longest: None, rounding })
             }
             (edge, longest, Sizing::Shortest(usual, _)) => {
                 Ok(Rule::Shortest { edge: edge.unwrap_or(usual), longest, rounding })

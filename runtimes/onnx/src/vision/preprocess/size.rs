@@ -199,6 +199,38 @@ mod tests {
     }
 
     #[test]
+    fn two_numbers_are_height_and_width() {
+        for class in ["ViT", "CLIP", "DPT", "PoolFormer", "EfficientNet"] {
+            let file = json!({"image_processor_type": format!("{class}ImageProcessor"), "size": [44, 52], "crop_pct": null});
+            assert_eq!(target(file, (91, 67)), (52, 44), "{class}");
+        }
+    }
+
+    #[test]
+    fn only_detectors_bound_the_longer_side() {
+        let size = json!({"shortest_edge": 44, "longest_edge": 56});
+        let of = |class: &str| {
+            target(
+                json!({"image_processor_type": format!("{class}ImageProcessor"), "size": size.clone()}),
+                (91, 67),
+            )
+        };
+        for class in ["CLIP", "Bit", "MobileNetV1", "MobileNetV2", "MobileViT"] {
+            assert_eq!(of(class), (59, 44), "{class}");
+        }
+        assert_eq!(of("Detr").1, 41);
+    }
+
+    #[test]
+    fn a_class_divides_twice_and_another_is_padded_to_its_size_alone() {
+        let file = json!({"image_processor_type": "EfficientNetImageProcessor", "do_normalize": false, "image_std": [0.5, 0.5, 0.25]});
+        assert_eq!(Preprocessor::of(&file).expect("settings").levels.last, [0.5, 0.5, 0.25]);
+        let file =
+            json!({"image_processor_type": "DonutImageProcessor", "pad_size": {"height": 80, "width": 90}});
+        assert_eq!(Preprocessor::of(&file).expect("settings").pad, None);
+    }
+
+    #[test]
     fn depth_sizes_are_multiples() {
         let file = json!({"image_processor_type": "DPTImageProcessor", "size": {"height": 518, "width": 518},
             "keep_aspect_ratio": true, "ensure_multiple_of": 14});

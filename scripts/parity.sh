@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Compares the ONNX engine with its reference libraries on small random models that no fixture has (tools/parity).
+#   scripts/parity.sh install          the Python libraries, into a folder that clones share
+#   scripts/parity.sh all [FAMILY...]  the whole grid, or the families whose name contains one of these; writes REPORT if it is set
+#   scripts/parity.sh sample           a part that the seed selects; fails if an answer differs without a known reason
+# SEED decides on the weights of the whole, by default 0; a sample has the weights of 0, and SEED, by default the day, selects its models.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$(scripts/target.sh)}"
+folder="$CARGO_TARGET_DIR/tools/parity"
+# The one given, or the pinned one.
+python=${ISLAND_PARITY_PYTHON:-$folder/venv/bin/python}
+requirements=tools/onnx-fixtures/requirements.txt
+# One model of this number is in a sample.
+PART=12
+
+install() {
+    if [ -n "${ISLAND_PARITY_PYTHON:-}" ]; then
+        [ -x "$ISLAND_PARITY_PYTHON" ] || { echo "parity: ISLAND_PARITY_PYTHON names $ISLAND_PARITY_PYTHON, which cannot be run" >&2; exit 1; }
+        return
+    fi
+    if ! cmp -s "$requirements" "$folder/stamp"; then
+        echo "parity: installing the reference libraries into $folder/venv (6 GB with PyTorch)"
+        mkdir -p "$folder"
+        python3 -m venv --clear "$folder/venv"
+        "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir -r "$requirements"
+        cp "$requirements" "$folder/stamp"
+    fi
+}
+
+compare() { # ARGUMENTS of compare.py after the folder and the engine.
+    ORT_DISABLE_TELEMETRY=1 ORT_DYLIB_PATH="${ORT_DYLIB_PATH:-$PWD/.tools/lib/libonnxruntime.so}" \
+        "$python" tools/parity/compare.py "$out" "$CARGO_TARGET_DIR/debug/examples/onnx_parity" --seed "$seed" "$@"
+}
+
+make_models() { # ARGUMENTS of make.py after the folder.
+    ONNX_FIXTURES_SCRATCH="$out.scratch" HF_HOME="$out.scratch/hub" HF_HUB_OFFLINE=1 PYTHONHASHSEED=0 TOKENIZERS_PARALLELISM=false \
+        OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= PYTHONDONTWRITEBYTECODE=1 "$python" tools/parity/make.py "$out" --seed "$seed" "$@" >/dev/null
+}
+
+what=${1:-all}
+shift || true
+out=$(mktemp -d -t island-parity.XXXXXX)
+trap 'rm -rf "$out" "$out.scratch" "$out.log"' EXIT
+case "$what" in
+    install) install ;;
+    all)
+        seed=${SEED:-0}
+        make_models ${1:+--family "$@"}
+        compare ${REPORT:+--report "$REPORT"}
+        ;;
+    sample)
+        part=${SEED:-$(date +%Y%m%d)} seed=0
+        echo "parity: one model of $PART; repeat with SEED=$part scripts/parity.sh sample"
+        make_models --sample "$PART" --part "$part" 2>"$out.log" || { tail -n 20 "$out.log" >&2; exit 1; }
+        compare --strict
+        ;;
+    *) echo "parity: unknown command $what" >&2; exit 1 ;;
+esac
