@@ -439,13 +439,13 @@ def embed(made: Repository, weights: Path, base: Repository | None = None) -> Re
         if not target.exists():
             os.link(file, target)
     sentences = SentenceTransformer(str(inner), device="cpu")
-    # A shortened vector is normalized again: the library does so only on request.
+    # The engine normalizes a vector again that a request shortens, the library only on request. Neither does where the settings shorten it.
     normal = isinstance(sentences[-1], Normalize)
 
     def answer(given: Json) -> Json:
         inputs = [given["input"]] if isinstance(given["input"], str) else given["input"]
         options = {"prompt_name": given.get("prompt"), **({"truncate_dim": given["dimensions"]} if "dimensions" in given else {})}
-        found = sentences.encode(inputs, batch_size=16, normalize_embeddings=normal, **options)
+        found = sentences.encode(inputs, batch_size=16, normalize_embeddings=normal and "dimensions" in given, **options)
         return {"embeddings": found.tolist(), "dimensions": found.shape[1]}
 
     done = answered(made, answer, SENTENCES, 2e-5, base)
