@@ -16,7 +16,8 @@ use island_integration::{Network, Options, expect::final_job, program};
 use island_protocol::job::JobStatus;
 use serde_json::json;
 
-const OURS: [&str; 5] = ["island", "island-agent", "island-coordinator", "island-update", "island-bench"];
+const OURS: [&str; 6] =
+    ["island", "island-agent", "island-coordinator", "island-update", "island-bench", "island-worker-onnx"];
 /// Programs of the system, which are not checked.
 const SYSTEM: &[&str] = &[
     ".",

@@ -191,9 +191,12 @@ impl Session {
             })
             .connect(&url)
             .await
-            .map_err(|error| match transport::is_encrypted(&url, self.allow_plaintext) {
-                true => SessionError::ConnectEncrypted(url, error),
-                false => SessionError::Connect(url, error),
+            .map_err(|error| {
+                if transport::is_encrypted(&url, self.allow_plaintext) {
+                    SessionError::ConnectEncrypted(url, error)
+                } else {
+                    SessionError::Connect(url, error)
+                }
             })
     }
 

@@ -60,6 +60,18 @@ pub(super) async fn host(client: &Client, text: &str) -> Result<HostId> {
     one("Island", text, hosts.into_iter().map(|host| (host.id, host.id.to_string(), host.name)))
 }
 
+/// The account with this id or e-mail address.
+pub(super) async fn account(client: &Client, text: &str) -> Result<AccountId> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let accounts = client.accounts(Some(text), 1, 0).await?;
+    let found = accounts.data.first().map(|account| account.id);
+    found.ok_or_else(|| {
+        NoMatch(format!("'{text}' is neither the id nor the e-mail address of an account")).into()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,16 +89,4 @@ mod tests {
         assert!(select("029").expect_err("too short").is::<NoMatch>());
         assert!(select("").expect_err("nothing").is::<NoMatch>());
     }
-}
-
-/// The account with this id or e-mail address.
-pub(super) async fn account(client: &Client, text: &str) -> Result<AccountId> {
-    if let Ok(id) = text.parse() {
-        return Ok(id);
-    }
-    let accounts = client.accounts(Some(text), 1, 0).await?;
-    let found = accounts.data.first().map(|account| account.id);
-    found.ok_or_else(|| {
-        NoMatch(format!("'{text}' is neither the id nor the e-mail address of an account")).into()
-    })
 }

@@ -163,7 +163,7 @@ fn here(
     amount: Option<MicroCredits>,
 ) -> Action<'static> {
     let subject = api_key.map_or(Subject::Account, Subject::Key);
-    Action { actor: None, action, account, subject, amount, reason: "" }
+    Action { actor: None, kind: action, account, subject, amount, reason: "" }
 }
 
 async fn list_accounts(store: &Store) -> anyhow::Result<String> {

@@ -16,7 +16,7 @@ use super::{Connection, Pool, QueryContext as _, Row, StoreError, integer, parse
 pub(crate) struct Action<'a> {
     /// The operator; `None` for a command on the coordinator's machine.
     pub actor: Option<AccountId>,
-    pub action: AdminAction,
+    pub kind: AdminAction,
     pub account: AccountId,
     pub subject: Subject,
     pub amount: Option<MicroCredits>,
@@ -60,7 +60,7 @@ pub(crate) async fn insert(
     .bind(Uuid::now_v7().to_string())
     .bind(now.unix_ms())
     .bind(action.actor.map(|actor| actor.to_string()))
-    .bind(action.action.as_str())
+    .bind(action.kind.as_str())
     .bind(action.account.to_string())
     .bind(api_key)
     .bind(host)

@@ -90,6 +90,9 @@ async fn credits_are_granted_and_deducted_once_with_a_reason() {
     let (status, _) = answer(admin.call(Method::POST, &other).header("Idempotency-Key", "one").json(&body)).await;
     assert_eq!(status, 422);
 
+    let (status, body) = answer(grant("much", 999_999_990.0)).await;
+    assert_eq!((status, &body["error"]["param"]), (422, &json!("amount")), "{body}");
+
     // What an open job holds cannot be taken.
     let job = network.submit().await;
     assert_eq!(admin.get(&format!("/accounts?email={}", "consumer@example.org")).await["data"][0]["held"], 1);

@@ -86,6 +86,7 @@ pub struct CreateAccount {
     pub email: String,
     /// Credits that it begins with; those of the setting `accounts.signup_credits` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("minimum" = 0, "maximum" = 1_000_000_000)))]
     pub credits: Option<MicroCredits>,
     /// Whether its keys may do what operators do.
     #[serde(default)]

@@ -103,7 +103,7 @@ pub(in crate::api) async fn create(
     key::insert(&mut tx, &first).await?;
     let action = Action {
         actor: Some(operator.account),
-        action: AdminAction::CreateAccount,
+        kind: AdminAction::CreateAccount,
         account: id,
         subject: Subject::Key(first.id),
         amount: (credits > MicroCredits::ZERO).then_some(credits),
@@ -166,5 +166,5 @@ pub(in crate::api) async fn resume(
 }
 
 fn change(operator: AccountId, action: AdminAction, account: AccountId, reason: &str) -> Action<'_> {
-    Action { actor: Some(operator), action, account, subject: Subject::Account, amount: None, reason }
+    Action { actor: Some(operator), kind: action, account, subject: Subject::Account, amount: None, reason }
 }

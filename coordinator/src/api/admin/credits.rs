@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::{extract::State, http::HeaderMap};
 use island_protocol::{
     api::admin::{AdminAction, ChangeCredits},
+    credits::MicroCredits,
     problem::Code,
 };
 
@@ -25,6 +26,9 @@ use crate::{
         ledger,
     },
 };
+
+/// The most that an account may have, of which the largest number in answers is twice.
+const MAX_BALANCE: MicroCredits = MicroCredits(1_000_000_000_000_000);
 
 type Answer = Result<(Replayed, AccountAnswer), ApiError>;
 
@@ -73,6 +77,10 @@ async fn change(
     let posting = if is_grant { Posting::grant(account, amount) } else { Posting::deduct(account, amount) };
     // What it has earned is part of what it may spend.
     ledger::count(&mut tx, account).await?;
+    if is_grant && ledger::balance_in(&mut tx, account).await? + amount > MAX_BALANCE {
+        let message = format!("an account may have {MAX_BALANCE} credits");
+        return Err(ApiError::field(Code::ValidationError, "amount", message));
+    }
     if !ledger::try_post(&mut tx, &posting, None, now).await? {
         let available = ledger::balance_in(&mut tx, account).await?;
         let message = format!("the account has {available} credits, not {amount}");
@@ -80,7 +88,7 @@ async fn change(
     }
     let entry = Action {
         actor: Some(operator.account),
-        action,
+        kind: action,
         account,
         subject: Subject::Account,
         amount: Some(amount),

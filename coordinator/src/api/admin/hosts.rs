@@ -99,5 +99,5 @@ async fn read(api: &Arc<Api>, id: HostId) -> Result<AdminHost, ApiError> {
 
 fn change<'a>(operator: AccountId, action: AdminAction, island: &AdminHost, reason: &'a str) -> Action<'a> {
     let (account, subject) = (island.account, Subject::Host(island.id));
-    Action { actor: Some(operator), action, account, subject, amount: None, reason }
+    Action { actor: Some(operator), kind: action, account, subject, amount: None, reason }
 }

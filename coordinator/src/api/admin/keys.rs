@@ -54,7 +54,7 @@ pub(in crate::api) async fn revoke(
     }
     let action = Action {
         actor: Some(operator.account),
-        action: AdminAction::RevokeKey,
+        kind: AdminAction::RevokeKey,
         account,
         subject: Subject::Key(id),
         amount: None,

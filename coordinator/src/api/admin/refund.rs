@@ -46,7 +46,7 @@ pub(in crate::api) async fn refund(
         key::refund_job(&mut tx, id, amount).await?;
         let action = Action {
             actor: Some(operator.account),
-            action: AdminAction::RefundJob,
+            kind: AdminAction::RefundJob,
             account: job.account,
             subject: Subject::Job(id),
             amount: Some(amount),

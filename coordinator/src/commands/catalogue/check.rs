@@ -178,7 +178,7 @@ mod tests {
         let config = artifact("config.json", "hf://o/r:config.json", None);
         let found = at_hand(&[model.clone(), config.clone()], Some(folder.path())).expect("both");
         assert_eq!(found.keys().collect::<Vec<_>>(), ["config.json", "model"]);
-        assert_eq!(at_hand(&[model.clone()], None), Ok(BTreeMap::new()));
+        assert_eq!(at_hand(std::slice::from_ref(&model), None), Ok(BTreeMap::new()));
         let other = artifact("tokenizer.json", "hf://o/r:tokenizer.json", None);
         let missing = at_hand(&[config, other], Some(folder.path()));
         assert_eq!(missing, Err("files are missing: tokenizer.json".to_owned()));
