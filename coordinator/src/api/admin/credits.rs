@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// The most that an account may have, of which the largest number in answers is twice.
+/// The maximum that an account may have: half of the maximum number in answers.
 const MAX_BALANCE: MicroCredits = MicroCredits(1_000_000_000_000_000);
 
 type Answer = Result<(Replayed, AccountAnswer), ApiError>;
