@@ -116,7 +116,7 @@ pub(crate) struct Execution {
     input_memory: InputMemory,
     relays: Relays,
     /// Permits to look up attempts of other coordinators.
-    strangers: Arc<Semaphore>,
+    foreign_attempts: Arc<Semaphore>,
     /// Permits to look up Islands of other coordinators.
     unknown_islands: Semaphore,
     unknown: Unknown,
@@ -182,7 +182,7 @@ impl Execution {
             peers,
             input_memory: InputMemory::new(context.max_input_mb),
             relays: Relays::default(),
-            strangers: Arc::new(Semaphore::new(inbox::STRANGERS)),
+            foreign_attempts: Arc::new(Semaphore::new(inbox::FOREIGN_ATTEMPTS)),
             unknown_islands: Semaphore::new(inbox::UNKNOWN_ISLANDS),
             unknown: Unknown::default(),
             rates: Rates::default(),

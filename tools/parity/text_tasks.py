@@ -290,6 +290,16 @@ EVERY: list[Json] = [
 SETTING_BASES = {"bert": WORDPIECE, "roberta": BYTES, "xlm-roberta": PIECES, "deberta-v2": PIECES, "modernbert": []}
 
 
+def answered_base(kind: str, task: str, name: str) -> tuple[Repository, Any]:
+    """The repository whose settings are varied, with its answers, and the model that gives them."""
+    tokens, more = ARCHITECTURES[kind]
+    tokenizer = tokenizer_kinds.KINDS[tokens](f"parity-{tokens}")
+    base, model = exported(kind, task, tokenizer, dict(more), name)
+    save(base, tokenizer)
+    answers(base, task, model)
+    return base, model
+
+
 def token_settings(only: Callable[[str], bool]) -> None:
     """Keys of `tokenizer_config.json` and sections of `tokenizer.json`, at two values."""
     for kind, own in SETTING_BASES.items():
@@ -299,11 +309,7 @@ def token_settings(only: Callable[[str], bool]) -> None:
                 continue
 
             def make() -> None:
-                tokens, more = ARCHITECTURES[kind]
-                tokenizer = tokenizer_kinds.KINDS[tokens](f"parity-{tokens}")
-                base, model = exported(kind, task, tokenizer, dict(more), name)
-                save(base, tokenizer)
-                answers(base, task, model)
+                base, model = answered_base(kind, task, name)
                 for keys in own + (EVERY if task != "zero-shot-classification" else EVERY[:6]):
                     (key, value), = keys.items()
                     shown = "absent" if value is ABSENT else json.dumps(value, ensure_ascii=False)
@@ -349,11 +355,7 @@ def model_settings(only: Callable[[str], bool]) -> None:
                 continue
 
             def make() -> None:
-                tokens, more = ARCHITECTURES[kind]
-                tokenizer = tokenizer_kinds.KINDS[tokens](f"parity-{tokens}")
-                base, model = exported(kind, task, tokenizer, dict(more), name)
-                save(base, tokenizer)
-                answers(base, task, model)
+                base, model = answered_base(kind, task, name)
                 for label, (of, keys) in MODEL_SETTINGS.items():
                     if of == task:
                         attempt(label, lambda: answers(varied(base, label, {"config.json": keys}), task, model, base))

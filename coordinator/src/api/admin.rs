@@ -1,4 +1,4 @@
-//! `/admin`: accounts, credits and keys of the whole network, for its operators. Every action writes the audit log in its transaction.
+//! `/admin`: accounts, credits, keys and Islands of the whole network, for its operators. Every action writes the audit log in its transaction.
 
 pub(super) mod accounts;
 pub(super) mod audit_log;
@@ -17,6 +17,7 @@ use island_protocol::{
     },
     ids::AccountId,
     problem::Code,
+    time::Timestamp,
 };
 
 use super::{
@@ -25,12 +26,9 @@ use super::{
     query::Query,
     segment::Segment,
 };
-use crate::{
-    clock::Clock,
-    storage::{
-        Connection, StoreError, account,
-        idempotency::{self, Claimed},
-    },
+use crate::storage::{
+    Connection, StoreError, account,
+    idempotency::{self, Claimed},
 };
 
 type AccountAnswer = Json<Data<AdminAccount>>;
@@ -73,11 +71,11 @@ async fn was_made(
     key: Option<&IdempotencyKey>,
     operator: AccountId,
     made: &str,
-    clock: &Clock,
+    now: Timestamp,
 ) -> Result<bool, ApiError> {
     let Some(key) = key else { return Ok(false) };
     let claim = key.claim(operator, api.rules.idempotency_ms);
-    match idempotency::claim(conn, &claim, made, clock.now()).await? {
+    match idempotency::claim(conn, &claim, made, now).await? {
         Claimed::New => Ok(false),
         Claimed::Existing(earlier) if earlier == made => Ok(true),
         Claimed::Existing(_) | Claimed::Reused => Err(reused()),

@@ -84,12 +84,12 @@ impl FromRequestParts<Arc<Api>> for Operator {
 
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
         let caller = Caller::from_request_parts(parts, api).await?;
-        if caller.operator { Ok(Self(caller)) } else { Err(not_an_operator()) }
+        if caller.operator {
+            Ok(Self(caller))
+        } else {
+            Err(ApiError::new(Code::Forbidden, "this is for keys of an operator of the network"))
+        }
     }
-}
-
-fn not_an_operator() -> ApiError {
-    ApiError::new(Code::Forbidden, "this is for keys of an operator of the network")
 }
 
 /// The error for requests of a suspended account.

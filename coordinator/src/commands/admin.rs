@@ -15,14 +15,13 @@ use super::print;
 use crate::{
     clock::Clock,
     config::Config,
-    ledger::Posting,
-    secret::{self, NewKey},
+    secret,
     storage::{
         Store, StoreError,
         account::{self, Account},
         audit::{self, Action, Subject},
         commit,
-        key::{self, Scopes, StoredKey},
+        key::{self, StoredKey},
         ledger,
     },
 };
@@ -113,10 +112,8 @@ pub async fn create_account(
     let id = AccountId(Uuid::now_v7());
     let account = Account { id, email: email.to_owned(), operator, created_at: now };
     let mut tx = store.begin().await?;
-    account::insert(&mut tx, &account).await.map_err(|error| taken(error, email))?;
-    if credits > MicroCredits::ZERO {
-        ledger::post(&mut tx, &Posting::grant(id, credits), None, now).await?;
-    }
+    let inserted = account::insert_with_credits(&mut tx, &account, credits).await;
+    inserted.map_err(|error| taken(error, email))?;
     let amount = (credits > MicroCredits::ZERO).then_some(credits);
     audit::insert(&mut tx, &here(AdminAction::CreateAccount, id, None, amount), now).await?;
     commit(tx).await?;
@@ -135,24 +132,13 @@ pub async fn create_key(
     now: Timestamp,
 ) -> anyhow::Result<String> {
     anyhow::ensure!(account::get(store.reader(), account).await?.is_some(), "there is no account {account}");
-    let NewKey { secret, prefix, hash } = secret::new_key();
-    let stored = StoredKey {
-        id: ApiKeyId(Uuid::now_v7()),
-        account,
-        name,
-        prefix: &prefix,
-        hash: &hash,
-        scopes: Scopes::ALL,
-        expires_at: None,
-        spend_cap: None,
-        parent: None,
-        created_at: now,
-    };
+    let new = secret::new_key();
+    let stored = StoredKey::unlimited(account, name, &new, now);
     let mut tx = store.begin().await?;
     key::insert(&mut tx, &stored).await?;
     audit::insert(&mut tx, &here(AdminAction::CreateKey, account, Some(stored.id), None), now).await?;
     commit(tx).await?;
-    Ok(secret)
+    Ok(new.secret)
 }
 
 /// An action of this machine's administrator, for the audit log.

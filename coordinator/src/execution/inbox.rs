@@ -46,7 +46,7 @@ use queue::{Queue, Received};
 /// Messages of different Islands on one subject that are handled concurrently.
 const CONCURRENCY: usize = 16;
 /// Messages about attempts of other coordinators that are looked up concurrently.
-pub(super) const STRANGERS: usize = 32;
+pub(super) const FOREIGN_ATTEMPTS: usize = 32;
 /// Unknown Islands that are looked up concurrently, before any signature can be verified.
 pub(super) const UNKNOWN_ISLANDS: usize = 2;
 /// Larger messages are parsed by another thread: the time that it takes would delay others.
@@ -225,7 +225,7 @@ impl Execution {
     where
         F: Future<Output = ()> + Send,
     {
-        let Ok(permit) = self.strangers.clone().try_acquire_owned() else { return };
+        let Ok(permit) = self.foreign_attempts.clone().try_acquire_owned() else { return };
         let execution = self.clone();
         self.spawn_task(async move {
             let hard = execution.hard.clone();

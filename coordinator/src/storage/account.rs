@@ -14,6 +14,7 @@ use super::{
     Connection, Pool, QueryContext as _, Row, StoreError, integer, ledger, moment, parsed, revocation,
     to_text,
 };
+use crate::ledger::Posting;
 
 /// An account.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,19 @@ pub(crate) async fn insert(conn: &mut Connection, account: &Account) -> Result<(
         .await
         .context("insert an account")?;
     ledger::open(conn, account.id).await
+}
+
+/// Adds an account that begins with these credits.
+pub(crate) async fn insert_with_credits(
+    conn: &mut Connection,
+    account: &Account,
+    credits: MicroCredits,
+) -> Result<(), StoreError> {
+    insert(conn, account).await?;
+    if credits > MicroCredits::ZERO {
+        ledger::post(conn, &Posting::grant(account.id, credits), None, account.created_at).await?;
+    }
+    Ok(())
 }
 
 /// Locks the rows of accounts until the transaction ends, in one order, so that transactions cannot deadlock.

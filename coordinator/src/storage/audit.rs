@@ -1,5 +1,7 @@
 //! The audit log: what operators did. An entry is written by the transaction of its action, and never changed.
 
+use std::str::FromStr;
+
 use island_protocol::{
     api::admin::{AdminAction, AuditEntry},
     credits::MicroCredits,
@@ -81,19 +83,13 @@ pub(crate) async fn page(
     offset: u64,
 ) -> Result<(Vec<AuditEntry>, u64), StoreError> {
     let of = if account.is_some() { "WHERE account_id = $3" } else { "" };
-    let bound = |statement: String| {
-        let query = sqlx::query(AssertSqlSafe(statement)).bind(limit as i64).bind(offset as i64);
-        match account {
-            Some(account) => query.bind(account.to_string()),
-            None => query,
-        }
-    };
-    let rows = bound(format!(
-        "SELECT id, created_at, actor, action, account_id, api_key_id, host_id, job_id, amount, \
-         reason FROM audit_log {of} \
-         ORDER BY created_at DESC, id DESC LIMIT $1 OFFSET $2"
-    ));
-    let rows = rows.fetch_all(pool).await.context("read the audit log")?;
+    let statement = format!(
+        "SELECT id, created_at, actor, action, account_id, api_key_id, host_id, job_id, amount, reason \
+         FROM audit_log {of} ORDER BY created_at DESC, id DESC LIMIT $1 OFFSET $2"
+    );
+    let query = sqlx::query(AssertSqlSafe(statement)).bind(limit as i64).bind(offset as i64);
+    let query = if let Some(account) = account { query.bind(account.to_string()) } else { query };
+    let rows = query.fetch_all(pool).await.context("read the audit log")?;
     let total = match account {
         Some(account) => {
             sqlx::query("SELECT COUNT(*) AS n FROM audit_log WHERE account_id = $1").bind(account.to_string())
@@ -106,20 +102,23 @@ pub(crate) async fn page(
 }
 
 fn entry(row: &Row) -> Result<AuditEntry, StoreError> {
-    let text = |column: &'static str| row.try_get::<Option<String>, _>(column).context("read a column");
-    let corrupt = |what| StoreError::Corrupt { what };
-    let action = text("action")?.and_then(|name| name.parse().ok()).ok_or_else(|| corrupt("action"))?;
     let amount: Option<i64> = row.try_get("amount").context("read a column")?;
     Ok(AuditEntry {
-        id: text("id")?.ok_or_else(|| corrupt("id"))?,
+        id: parsed(row, "id")?,
         created_at: Timestamp::from_unix_ms(integer(row, "created_at")?),
-        actor: text("actor")?.map(|id| id.parse()).transpose().map_err(|_| corrupt("actor"))?,
-        action,
+        actor: id(row, "actor")?,
+        action: parsed(row, "action")?,
         account: parsed(row, "account_id")?,
-        api_key: text("api_key_id")?.map(|id| id.parse()).transpose().map_err(|_| corrupt("api_key_id"))?,
-        host: text("host_id")?.map(|id| id.parse()).transpose().map_err(|_| corrupt("host_id"))?,
-        job: text("job_id")?.map(|id| id.parse()).transpose().map_err(|_| corrupt("job_id"))?,
+        api_key: id(row, "api_key_id")?,
+        host: id(row, "host_id")?,
+        job: id(row, "job_id")?,
         amount: amount.map(MicroCredits),
-        reason: text("reason")?.unwrap_or_default(),
+        reason: row.try_get("reason").context("read a column")?,
     })
+}
+
+/// Reads an id that may be null.
+fn id<T: FromStr>(row: &Row, column: &'static str) -> Result<Option<T>, StoreError> {
+    let text: Option<String> = row.try_get(column).context("read a column")?;
+    text.map(|text| text.parse().map_err(|_| StoreError::Corrupt { what: column })).transpose()
 }

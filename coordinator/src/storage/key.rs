@@ -9,8 +9,10 @@ use island_protocol::{
     time::Timestamp,
 };
 use sqlx::Row as _;
+use uuid::Uuid;
 
 use super::{Connection, Pool, QueryContext as _, Row, StoreError, moment, parsed, revocation, to_text};
+use crate::secret::NewKey;
 
 /// The scopes of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +74,24 @@ pub(crate) struct StoredKey<'a> {
     /// The capped key whose cap contains this key's cap.
     pub parent: Option<ApiKeyId>,
     pub created_at: Timestamp,
+}
+
+impl<'a> StoredKey<'a> {
+    /// A new key with all scopes and no limits.
+    pub(crate) fn unlimited(account: AccountId, name: &'a str, new: &'a NewKey, now: Timestamp) -> Self {
+        Self {
+            id: ApiKeyId(Uuid::now_v7()),
+            account,
+            name,
+            prefix: &new.prefix,
+            hash: &new.hash,
+            scopes: Scopes::ALL,
+            expires_at: None,
+            spend_cap: None,
+            parent: None,
+            created_at: now,
+        }
+    }
 }
 
 /// The account of a key and the key's limits.

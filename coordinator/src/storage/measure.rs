@@ -78,10 +78,7 @@ async fn open_account(store: &Store, credits: i64) -> Result<AccountId, StoreErr
     let (id, now) = (AccountId(Uuid::now_v7()), Clock::System.now());
     let account = Account { id, email: format!("{id}@example.org"), operator: false, created_at: now };
     let mut tx = store.begin().await?;
-    account::insert(&mut tx, &account).await?;
-    if credits > 0 {
-        ledger::post(&mut tx, &Posting::grant(id, MicroCredits::from_credits(credits)), None, now).await?;
-    }
+    account::insert_with_credits(&mut tx, &account, MicroCredits::from_credits(credits)).await?;
     commit(tx).await?;
     Ok(id)
 }

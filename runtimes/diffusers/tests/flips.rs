@@ -22,7 +22,7 @@ const SCHEDULE: &str = "scheduler/scheduler_config.json";
 /// Difference of a channel of a pixel that rounding does not explain.
 const TOLERANCE: u8 = 1;
 
-/// Settings beside a key: file, key and value.
+/// Settings beside a key: file, key and value of each.
 type Beside = &'static [(&'static str, &'static str, &'static str)];
 
 /// Another value of a key.
@@ -35,7 +35,7 @@ struct Flip {
     /// The file, if not the table's.
     at: Option<&'static str>,
     /// Settings without which it has no effect.
-    beside: Beside,
+    beside: &'static [Beside],
     /// Fields of the job.
     input: &'static str,
 }
@@ -49,7 +49,7 @@ impl Flip {
         Self { at: Some(at), ..self }
     }
 
-    const fn beside(self, beside: Beside) -> Self {
+    const fn beside(self, beside: &'static [Beside]) -> Self {
         Self { beside, ..self }
     }
 
@@ -59,52 +59,16 @@ impl Flip {
 }
 
 const DDIM: Beside = &[(INDEX, "scheduler", r#"["diffusers", "DDIMScheduler"]"#)];
-const DDIM_CLIPPED: Beside =
-    &[(INDEX, "scheduler", r#"["diffusers", "DDIMScheduler"]"#), (SCHEDULE, "clip_sample", "true")];
-const DDIM_OF_FOUR: Beside = &[
-    (INDEX, "scheduler", r#"["diffusers", "DDIMScheduler"]"#),
-    (SCHEDULE, "num_train_timesteps", "4"),
-    (SCHEDULE, "steps_offset", "0"),
-];
-/// Betas with which the first level of noise is visible.
-const DDIM_OF_LARGE: Beside = &[
-    (INDEX, "scheduler", r#"["diffusers", "DDIMScheduler"]"#),
-    (SCHEDULE, "beta_start", "0.2"),
-    (SCHEDULE, "beta_end", "0.3"),
-    (SCHEDULE, "num_train_timesteps", "4"),
-    (SCHEDULE, "steps_offset", "0"),
-];
-const EULER_OF_LARGE: Beside = &[
-    (INDEX, "scheduler", r#"["diffusers", "EulerDiscreteScheduler"]"#),
-    (SCHEDULE, "beta_start", "0.2"),
-    (SCHEDULE, "beta_end", "0.3"),
-    (SCHEDULE, "num_train_timesteps", "4"),
-    (SCHEDULE, "steps_offset", "0"),
-];
-const DPM_OF_LARGE: Beside = &[
-    (INDEX, "scheduler", r#"["diffusers", "DPMSolverMultistepScheduler"]"#),
-    (SCHEDULE, "beta_start", "0.2"),
-    (SCHEDULE, "beta_end", "0.3"),
-    (SCHEDULE, "num_train_timesteps", "4"),
-    (SCHEDULE, "steps_offset", "0"),
-    (SCHEDULE, "final_sigmas_type", "\"sigma_min\""),
-];
-const DPM_OF_HIGH_ORDER: Beside = &[
-    (INDEX, "scheduler", r#"["diffusers", "DPMSolverMultistepScheduler"]"#),
-    (SCHEDULE, "beta_start", "0.2"),
-    (SCHEDULE, "beta_end", "0.3"),
-    (SCHEDULE, "num_train_timesteps", "4"),
-    (SCHEDULE, "steps_offset", "0"),
-    (SCHEDULE, "final_sigmas_type", "\"sigma_min\""),
-    (SCHEDULE, "lower_order_final", "false"),
-];
 const EULER: Beside = &[(INDEX, "scheduler", r#"["diffusers", "EulerDiscreteScheduler"]"#)];
-const KARRAS: Beside = &[
-    (INDEX, "scheduler", r#"["diffusers", "EulerDiscreteScheduler"]"#),
-    (SCHEDULE, "use_karras_sigmas", "true"),
-];
 const DPM: Beside = &[(INDEX, "scheduler", r#"["diffusers", "DPMSolverMultistepScheduler"]"#)];
 const UNIPC: Beside = &[(INDEX, "scheduler", r#"["diffusers", "UniPCMultistepScheduler"]"#)];
+const FOUR_STEPS: Beside = &[(SCHEDULE, "num_train_timesteps", "4"), (SCHEDULE, "steps_offset", "0")];
+/// Betas with which the first level of noise is visible.
+const LARGE_BETAS: Beside = &[(SCHEDULE, "beta_start", "0.2"), (SCHEDULE, "beta_end", "0.3")];
+const LAST_SIGMA: Beside = &[(SCHEDULE, "final_sigmas_type", "\"sigma_min\"")];
+const HIGH_ORDER: Beside = &[(SCHEDULE, "lower_order_final", "false")];
+const CLIPPED: Beside = &[(SCHEDULE, "clip_sample", "true")];
+const KARRAS: Beside = &[(SCHEDULE, "use_karras_sigmas", "true")];
 const NO_PART: Beside = &[(INDEX, "scheduler", "null")];
 
 fn pipeline() -> Vec<Flip> {
@@ -125,31 +89,31 @@ fn pipeline() -> Vec<Flip> {
 fn scheduler() -> Vec<Flip> {
     let set = |key, value| flip(&keys::SCHEDULER, key, "sd15", value);
     vec![
-        set("_class_name", "\"EulerDiscreteScheduler\"").beside(NO_PART),
+        set("_class_name", "\"EulerDiscreteScheduler\"").beside(&[NO_PART]),
         set("num_train_timesteps", "500"),
         set("beta_start", "0.01"),
         set("beta_end", "0.3"),
         set("beta_schedule", "\"linear\""),
-        set("trained_betas", "[0.1, 0.2, 0.3, 0.4]").beside(DDIM_OF_FOUR),
+        set("trained_betas", "[0.1, 0.2, 0.3, 0.4]").beside(&[DDIM, FOUR_STEPS]),
         set("prediction_type", "\"v_prediction\""),
         set("timestep_spacing", "\"trailing\""),
         set("steps_offset", "100"),
         set("skip_prk_steps", "false"),
-        set("set_alpha_to_one", "true").beside(DDIM_OF_LARGE),
-        set("clip_sample", "true").beside(DDIM),
-        set("clip_sample_range", "0.1").beside(DDIM_CLIPPED),
-        set("rescale_betas_zero_snr", "true").beside(DDIM),
-        set("use_karras_sigmas", "true").beside(EULER),
-        set("use_exponential_sigmas", "true").beside(EULER),
-        set("final_sigmas_type", "\"sigma_min\"").beside(EULER_OF_LARGE),
-        set("sigma_min", "1.5").beside(KARRAS),
-        set("sigma_max", "5.0").beside(KARRAS),
-        set("solver_order", "1").beside(DPM),
-        set("solver_type", "\"heun\"").beside(DPM),
-        set("algorithm_type", "\"sde-dpmsolver++\"").beside(DPM),
-        set("lower_order_final", "false").beside(DPM_OF_LARGE),
-        set("euler_at_final", "true").beside(DPM_OF_HIGH_ORDER),
-        set("disable_corrector", "[0, 1]").beside(UNIPC),
+        set("set_alpha_to_one", "true").beside(&[DDIM, LARGE_BETAS, FOUR_STEPS]),
+        set("clip_sample", "true").beside(&[DDIM]),
+        set("clip_sample_range", "0.1").beside(&[DDIM, CLIPPED]),
+        set("rescale_betas_zero_snr", "true").beside(&[DDIM]),
+        set("use_karras_sigmas", "true").beside(&[EULER]),
+        set("use_exponential_sigmas", "true").beside(&[EULER]),
+        set("final_sigmas_type", "\"sigma_min\"").beside(&[EULER, LARGE_BETAS, FOUR_STEPS]),
+        set("sigma_min", "1.5").beside(&[EULER, KARRAS]),
+        set("sigma_max", "5.0").beside(&[EULER, KARRAS]),
+        set("solver_order", "1").beside(&[DPM]),
+        set("solver_type", "\"heun\"").beside(&[DPM]),
+        set("algorithm_type", "\"sde-dpmsolver++\"").beside(&[DPM]),
+        set("lower_order_final", "false").beside(&[DPM, LARGE_BETAS, FOUR_STEPS, LAST_SIGMA]),
+        set("euler_at_final", "true").beside(&[DPM, LARGE_BETAS, FOUR_STEPS, LAST_SIGMA, HIGH_ORDER]),
+        set("disable_corrector", "[0, 1]").beside(&[UNIPC]),
         flip(&keys::SCHEDULER, "original_inference_steps", "lcm", "20"),
         flip(&keys::SCHEDULER, "timestep_scaling", "lcm", "0.001"),
     ]
@@ -262,7 +226,7 @@ async fn decides(flip: &Flip, known: &mut BTreeMap<String, Vec<u8>>) -> Result<b
     let fixture = Fixture::named(flip.fixture);
     let folder = tempfile::tempdir().expect("temporary folder");
     let mut files = fixture.files();
-    for (file, key, value) in flip.beside {
+    for (file, key, value) in flip.beside.iter().copied().flatten() {
         set(&folder, &mut files, file, key, value)?;
     }
     let surroundings = format!("{} {:?} {}", flip.fixture, flip.beside, flip.input);

@@ -28,16 +28,14 @@ use crate::{
         query::Query,
         segment::Segment,
     },
-    ledger::Posting,
-    secret::{self, NewKey},
+    secret,
     storage::{
         StoreError,
         account::{self, Account},
         audit::{self, Action, Subject},
         commit,
         idempotency::{self, ADMIN_ACCOUNTS, Claimed},
-        key::{self, Scopes, StoredKey},
-        ledger,
+        key::{self, StoredKey},
     },
 };
 
@@ -83,23 +81,10 @@ pub(in crate::api) async fn create(
         }
     }
     let account = Account { id, email: wanted.email, operator: wanted.operator, created_at: now };
-    account::insert(&mut tx, &account).await.map_err(|error| taken(error, &account.email))?;
-    if credits > MicroCredits::ZERO {
-        ledger::post(&mut tx, &Posting::grant(id, credits), None, now).await?;
-    }
-    let NewKey { secret, prefix, hash } = secret::new_key();
-    let first = StoredKey {
-        id: island_protocol::ids::ApiKeyId(Uuid::now_v7()),
-        account: id,
-        name: "first",
-        prefix: &prefix,
-        hash: &hash,
-        scopes: Scopes::ALL,
-        expires_at: None,
-        spend_cap: None,
-        parent: None,
-        created_at: now,
-    };
+    let inserted = account::insert_with_credits(&mut tx, &account, credits).await;
+    inserted.map_err(|error| taken(error, &account.email))?;
+    let new = secret::new_key();
+    let first = StoredKey::unlimited(id, "first", &new, now);
     key::insert(&mut tx, &first).await?;
     let action = Action {
         actor: Some(operator.account),
@@ -112,7 +97,7 @@ pub(in crate::api) async fn create(
     audit::insert(&mut tx, &action, now).await?;
     commit(tx).await?;
     let data = read(&api, id).await?;
-    Ok((StatusCode::CREATED, Replayed(false), Json(CreatedAccount { data, key: Some(secret) })))
+    Ok((StatusCode::CREATED, Replayed(false), Json(CreatedAccount { data, key: Some(new.secret) })))
 }
 
 fn taken(error: StoreError, email: &str) -> ApiError {
@@ -130,20 +115,7 @@ pub(in crate::api) async fn suspend(
     account: Segment,
     body: body::Json,
 ) -> Result<AccountAnswer, ApiError> {
-    let reason = reason(body)?;
-    let account = named(&api, account).await?;
-    if account.id == operator.account {
-        return Err(ApiError::new(Code::Forbidden, "operators cannot suspend their own account"));
-    }
-    let context = api.execution.context();
-    let now = context.clock.now();
-    let mut tx = context.store.begin_locked([account.id]).await?;
-    if account::suspend(&mut tx, account.id, &reason, now).await? {
-        let action = change(operator.account, AdminAction::Suspend, account.id, &reason);
-        audit::insert(&mut tx, &action, now).await?;
-    }
-    commit(tx).await?;
-    answer(&api, account.id).await
+    change(&api, operator.account, account, body, AdminAction::Suspend).await
 }
 
 /// Accepts the keys of a suspended account again.
@@ -153,18 +125,36 @@ pub(in crate::api) async fn resume(
     account: Segment,
     body: body::Json,
 ) -> Result<AccountAnswer, ApiError> {
-    let reason = reason(body)?;
-    let account = named(&api, account).await?;
-    let context = api.execution.context();
-    let mut tx = context.store.begin_locked([account.id]).await?;
-    if account::resume(&mut tx, account.id).await? {
-        let action = change(operator.account, AdminAction::Resume, account.id, &reason);
-        audit::insert(&mut tx, &action, context.clock.now()).await?;
-    }
-    commit(tx).await?;
-    answer(&api, account.id).await
+    change(&api, operator.account, account, body, AdminAction::Resume).await
 }
 
-fn change(operator: AccountId, action: AdminAction, account: AccountId, reason: &str) -> Action<'_> {
-    Action { actor: Some(operator), kind: action, account, subject: Subject::Account, amount: None, reason }
+/// Suspends or resumes an account. What changes nothing is not recorded.
+async fn change(
+    api: &Arc<Api>,
+    operator: AccountId,
+    account: Segment,
+    body: body::Json,
+    kind: AdminAction,
+) -> Result<AccountAnswer, ApiError> {
+    let reason = reason(body)?;
+    let account = named(api, account).await?.id;
+    let is_suspension = kind == AdminAction::Suspend;
+    if is_suspension && account == operator {
+        return Err(ApiError::new(Code::Forbidden, "operators cannot suspend their own account"));
+    }
+    let context = api.execution.context();
+    let now = context.clock.now();
+    let mut tx = context.store.begin_locked([account]).await?;
+    let is_changed = if is_suspension {
+        account::suspend(&mut tx, account, &reason, now).await?
+    } else {
+        account::resume(&mut tx, account).await?
+    };
+    if is_changed {
+        let subject = Subject::Account;
+        let action = Action { actor: Some(operator), kind, account, subject, amount: None, reason: &reason };
+        audit::insert(&mut tx, &action, now).await?;
+    }
+    commit(tx).await?;
+    answer(api, account).await
 }

@@ -70,7 +70,7 @@ async fn change(
     let now = context.clock.now();
     let mut tx = context.store.begin_locked([account, operator.account]).await?;
     let made = account.to_string();
-    if was_made(api, &mut tx, key.as_ref(), operator.account, &made, &context.clock).await? {
+    if was_made(api, &mut tx, key.as_ref(), operator.account, &made, now).await? {
         commit(tx).await?;
         return Ok((Replayed(true), answer(api, account).await?));
     }
@@ -78,7 +78,7 @@ async fn change(
     // What it has earned is part of what it may spend.
     ledger::count(&mut tx, account).await?;
     if is_grant && ledger::balance_in(&mut tx, account).await? + amount > MAX_BALANCE {
-        let message = format!("an account may have {MAX_BALANCE} credits");
+        let message = format!("an account may have at most {MAX_BALANCE} credits");
         return Err(ApiError::field(Code::ValidationError, "amount", message));
     }
     if !ledger::try_post(&mut tx, &posting, None, now).await? {
@@ -98,6 +98,3 @@ async fn change(
     commit(tx).await?;
     Ok((Replayed(false), answer(api, account).await?))
 }
-
-/// The errors of a change of credits beyond those of every request.
-pub(in crate::api) const ERRORS: &[Code] = &[Code::AccountNotFound, Code::InsufficientCredits];

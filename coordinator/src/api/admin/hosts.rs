@@ -43,17 +43,7 @@ pub(in crate::api) async fn suspend(
     island: Segment,
     body: body::Json,
 ) -> Answer {
-    let reason = reason(body)?;
-    let island = named(&api, island).await?;
-    let context = api.execution.context();
-    let now = context.clock.now();
-    let mut tx = context.store.begin_locked([island.account]).await?;
-    if host::suspend(&mut tx, island.id, &reason, now).await? {
-        let action = change(operator.account, AdminAction::SuspendIsland, &island, &reason);
-        audit::insert(&mut tx, &action, now).await?;
-    }
-    commit(tx).await?;
-    answer(&api, island.id).await
+    change(&api, operator.account, island, body, AdminAction::SuspendIsland).await
 }
 
 /// Gives a suspended Island jobs again.
@@ -63,17 +53,34 @@ pub(in crate::api) async fn resume(
     island: Segment,
     body: body::Json,
 ) -> Answer {
+    change(&api, operator.account, island, body, AdminAction::ResumeIsland).await
+}
+
+/// Suspends or resumes an Island. What changes nothing is not recorded.
+async fn change(
+    api: &Arc<Api>,
+    operator: AccountId,
+    island: Segment,
+    body: body::Json,
+    kind: AdminAction,
+) -> Answer {
     let reason = reason(body)?;
-    let island = named(&api, island).await?;
+    let AdminHost { id, account, .. } = named(api, island).await?;
     let context = api.execution.context();
     let now = context.clock.now();
-    let mut tx = context.store.begin_locked([island.account]).await?;
-    if host::resume(&mut tx, island.id, now).await? {
-        let action = change(operator.account, AdminAction::ResumeIsland, &island, &reason);
+    let mut tx = context.store.begin_locked([account]).await?;
+    let is_changed = if kind == AdminAction::SuspendIsland {
+        host::suspend(&mut tx, id, &reason, now).await?
+    } else {
+        host::resume(&mut tx, id, now).await?
+    };
+    if is_changed {
+        let subject = Subject::Host(id);
+        let action = Action { actor: Some(operator), kind, account, subject, amount: None, reason: &reason };
         audit::insert(&mut tx, &action, now).await?;
     }
     commit(tx).await?;
-    answer(&api, island.id).await
+    answer(api, id).await
 }
 
 /// The Island as it is after an action, which this coordinator respects at once; others read it within seconds.
@@ -95,9 +102,4 @@ async fn named(api: &Arc<Api>, Segment(id): Segment) -> Result<AdminHost, ApiErr
 
 async fn read(api: &Arc<Api>, id: HostId) -> Result<AdminHost, ApiError> {
     host::admin_get(api.execution.context().store.reader(), id).await?.ok_or_else(unknown)
-}
-
-fn change<'a>(operator: AccountId, action: AdminAction, island: &AdminHost, reason: &'a str) -> Action<'a> {
-    let (account, subject) = (island.account, Subject::Host(island.id));
-    Action { actor: Some(operator), kind: action, account, subject, amount: None, reason }
 }

@@ -30,7 +30,7 @@ fn on_account(id: &'static str, summary: &'static str, scope: Scope) -> Operatio
 fn change(id: &'static str, summary: &'static str) -> Operation {
     on_account(id, summary, Scope::Write)
         .idempotent()
-        .fails(credits::ERRORS)
+        .fails(&[Code::InsufficientCredits])
         .takes::<ChangeCredits>(Some(json!({"amount": 25, "reason": "invoice 118"})))
         .answers::<Data<AdminAccount>>(200, "The account after the change")
 }
