@@ -97,6 +97,7 @@ deb-cuda: ## Debian package with llama.cpp's CUDA module, for NVIDIA GPUs; three
 
 deb-test: ## Install, join, run, upgrade, update, remove and purge what `make deb` made, in a clean Debian that boots (root)
 	@packaging/debian/test.sh
+	@packaging/debian/network.sh
 	@HOSTILE=$$(cargo test --locked --workspace --test hostile --no-run --message-format=json 2>/dev/null | \
 		jq -r 'select(.executable and (.manifest_path | endswith("runtimes/worker/Cargo.toml"))).executable') packaging/debian/boot.sh
 

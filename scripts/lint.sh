@@ -21,7 +21,7 @@ has cargo-deny && cargo deny --locked check bans licenses sources
 has cargo-deny && cargo deny --locked --manifest-path cargos/programs/Cargo.toml check bans licenses sources
 has cargo-machete && cargo machete
 if has systemd-analyze; then
-    for unit in island-agent island-coordinator; do
+    for unit in island-agent island-coordinator island-nats; do
         # The threshold is ten times the exposure: below 2.0, with GPUs allowed.
         report=$(systemd-analyze security --offline=true --threshold=20 "systemd/$unit.service") ||
             { echo "$report"; echo "lint: $unit.service is exposed too much" >&2; exit 1; }

@@ -149,6 +149,12 @@ fi
 # --- A Vulkan device that the processor emulates: the tests run models on it as on a GPU.
 if is test check && command -v dpkg-query >/dev/null; then scripts/vulkan.sh software; fi
 
+# --- A web server that ends TLS in front of a coordinator: unpacked only, because its package starts a service.
+if is test check && command -v dpkg-query >/dev/null && ! [ -x .tools/caddy/usr/bin/caddy ]; then
+    say "fetching Caddy into .tools/caddy"
+    scripts/packages.sh .tools/caddy - files caddy
+fi
+
 # --- schemathesis, apart from the clients: what it needs must not decide what they get.
 if is test check && ! cmp -s scripts/schemathesis.txt .tools/schemathesis.stamp; then
     say "installing schemathesis into .tools/schemathesis"

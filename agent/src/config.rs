@@ -537,6 +537,7 @@ mod tests {
             ("api_url", "http://127.0.0.1:8080"),
             ("api_url", "https://island.example.org"),
             ("cache.hub_endpoint", "http://localhost:8080"),
+            ("nats_url", "wss://nats.example.org/nats"),
             // TLS is required of this server when it is connected to.
             ("nats_url", "nats://nats.example.org"),
         ] {

@@ -50,7 +50,7 @@ impl FabricWatch {
             })
             .name("island sail")
             .custom_inbox_prefix(credentials.inbox_prefix.clone())
-            .connect(&url)
+            .connect(transport::servers(&url))
             .await
             .map_err(|source| fabric_error(&url, source))?;
         Ok(Self { client, url, refusals })

@@ -16,29 +16,45 @@ pub fn check_http(url: &str) -> Result<(), PlainText> {
     if is_plain { Err(PlainText(url.to_owned())) } else { Ok(()) }
 }
 
+/// Servers of an address of the fabric, which may list several, separated by commas.
+pub fn servers(url: &str) -> Vec<&str> {
+    url.split(',').map(str::trim).collect()
+}
+
 /// Options of a connection to the fabric at `url` that is encrypted, unless the server is on this machine.
 ///
 /// The server cannot name further servers: it does so before the connection is encrypted, and one of them may be reached without.
-/// An error for WebSockets, which this client would use without encryption.
+/// An error for `ws:` on another machine, which is never encrypted; `wss:` always is.
 pub fn fabric(
     options: ConnectOptions,
     url: &str,
     allow_plaintext: bool,
 ) -> Result<ConnectOptions, PlainText> {
-    let Ok(server) = url.parse::<ServerAddr>() else { return Ok(options) };
-    if allow_plaintext {
-        return Ok(options);
-    }
-    if server.is_websocket() {
+    // Connecting reports an invalid address.
+    let Some(servers) = parse(url).filter(|_| !allow_plaintext) else { return Ok(options) };
+    if servers.iter().any(|server| server.scheme() == "ws" && !is_loopback(server.host())) {
         return Err(PlainText(url.to_owned()));
     }
     let options = options.ignore_discovered_servers();
+    if servers.iter().any(ServerAddr::is_websocket) {
+        return Ok(options);
+    }
     Ok(options.require_tls(is_encrypted(url, allow_plaintext)))
 }
 
-/// Whether [`fabric`] requires TLS of the server at `url`.
+/// Whether [`fabric`] requires TLS of the servers at `url`.
 pub fn is_encrypted(url: &str, allow_plaintext: bool) -> bool {
-    !allow_plaintext && url.parse::<ServerAddr>().is_ok_and(|server| !is_loopback(server.host()))
+    let is_encrypted = |server: ServerAddr| match server.scheme() {
+        "wss" => true,
+        "ws" => false,
+        _ => !allow_plaintext && !is_loopback(server.host()),
+    };
+    parse(url).is_some_and(|servers| servers.into_iter().any(is_encrypted))
+}
+
+/// Returns `None` if an address is invalid.
+fn parse(url: &str) -> Option<Vec<ServerAddr>> {
+    servers(url).into_iter().map(|server| server.parse().ok()).collect()
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ mod availability;
 mod body;
 mod cargos;
 mod chat;
+mod client;
+mod cors;
 pub(crate) mod document;
 mod embeddings;
 mod error;
@@ -54,7 +56,9 @@ pub(crate) use error::ApiError;
 use document::Document;
 use routes::Routes;
 
-use crate::{deferred_writes, execution::Execution, fabric::keys::FabricKeys, storage::market::Market};
+use crate::{
+    config::Http, deferred_writes, execution::Execution, fabric::keys::FabricKeys, storage::market::Market,
+};
 
 /// Maximum bytes of a request body.
 pub(crate) const MAX_BODY: usize = 9 << 20;
@@ -64,11 +68,12 @@ pub(crate) const MAX_INPUT: usize = 8 << 20;
 /// Limits of each account, and times.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
-    /// 0 means unlimited, as for the next three.
+    /// 0 means unlimited, as for the next four.
     pub requests_per_minute: u32,
     pub concurrent_jobs: u32,
     pub islands: u32,
     pub concurrent_streams: u32,
+    pub failed_logins_per_minute: u32,
     /// Credits of a new account.
     pub signup_credits: u32,
     /// Maximum requests that are answered at one time.
@@ -96,6 +101,7 @@ pub(crate) struct Api {
     pub requests: metrics::Requests,
     /// Memory for request bodies.
     pub bodies: body::BodyMemory,
+    pub failed_logins: client::FailedLogins,
     /// Writes that need not be awaited.
     pub deferred: deferred_writes::Sender,
     /// Triggered when the coordinator stops: streams end, so that their readers resume at another one.
@@ -124,15 +130,44 @@ impl Api {
         let document = Document::new(&context.catalogue);
         let (requests, bodies) = (metrics::Requests::default(), body::BodyMemory::default());
         let market = Market::default();
-        Self { execution, keys, nats_url, rules, streams, requests, bodies, deferred, soft, document, market }
+        let failed_logins = client::FailedLogins::new(rules.failed_logins_per_minute);
+        Self {
+            execution,
+            keys,
+            nats_url,
+            rules,
+            streams,
+            requests,
+            bodies,
+            failed_logins,
+            deferred,
+            soft,
+            document,
+            market,
+        }
+    }
+}
+
+/// Who may use the API from where.
+#[derive(Debug, Clone)]
+pub(crate) struct Access {
+    addresses: client::Addresses,
+    cors_origins: Vec<String>,
+}
+
+impl Access {
+    pub(crate) fn new(http: &Http) -> Self {
+        let addresses =
+            client::Addresses { trusted: http.trusted_proxies.clone().into(), is_direct: http.tls.is_some() };
+        Self { addresses, cors_origins: http.cors_origins.clone() }
     }
 }
 
 /// The whole API.
-pub(crate) fn router(api: Arc<Api>) -> Router {
+pub(crate) fn router(api: Arc<Api>, access: Access) -> Router {
     let admission = limits::Admission::new(api.rules.max_requests);
     let requests = api.requests.clone();
-    Router::new()
+    let router = Router::new()
         .nest(PREFIX, Routes::all().router)
         .route("/docs", get(document::page))
         .route("/", get(|| async { Redirect::temporary("/docs") }))
@@ -143,8 +178,11 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .layer(middleware::from_fn(limits::add_headers))
         .layer(middleware::from_fn_with_state(admission, limits::admit))
         .layer(middleware::from_fn_with_state(requests, metrics::count))
+        .layer(middleware::from_fn_with_state(access.addresses, client::identify))
         .layer(middleware::from_fn(contain_panics))
-        .with_state(api)
+        .with_state(api);
+    // Without origins, `OPTIONS` is a method like any other.
+    if access.cors_origins.is_empty() { router } else { router.layer(cors::layer(&access.cors_origins)) }
 }
 
 /// Names the prefix where it is missing, which is a common mistake in a client's base URL.

@@ -23,7 +23,7 @@ use crate::{
     fleet::Fleet,
     lease::LeaseTimeouts,
     maintenance::{Counting, Maintenance, Revocations},
-    server,
+    server::{self, Certificate, CertificateError},
     storage::{
         Store, StoreError,
         file_lock::{FileLock, LockError},
@@ -55,6 +55,9 @@ pub enum BuildError {
     /// The fabric.
     #[error("use the fabric")]
     Link(#[from] LinkError),
+    /// The certificate of the API.
+    #[error("use http.tls")]
+    Certificate(#[from] CertificateError),
     /// The address is in use or not available.
     #[error("listen on {address}")]
     Listen {
@@ -70,6 +73,7 @@ pub enum BuildError {
 #[derive(Debug)]
 pub struct App {
     listener: TcpListener,
+    certificate: Option<Arc<Certificate>>,
     router: Router,
     execution: Arc<Execution>,
     link: Link,
@@ -92,11 +96,16 @@ impl App {
         soft: CancellationToken,
         hard: CancellationToken,
     ) -> Result<Self, BuildError> {
+        // What can be wrong at once is checked before anything that takes time.
+        let certificate = config.http.tls.as_ref().map(Certificate::load).transpose()?;
+        let listener = listen_on(config.http.listen).await?;
+        warn_of_plain_text(config);
         let lock = FileLock::acquire(&config.database)?;
         let store = Store::open(&config.database).await?;
         let catalogue = catalogue(config, &store).await?;
         let keys = FabricKeys::load(&config.fabric.dir)?;
-        let link = Link::open(&config.fabric.url, &keys, &clock, FABRIC_TIMEOUT).await?;
+        let link =
+            Link::open(&config.fabric.url, config.nats.replicas, &keys, &clock, FABRIC_TIMEOUT).await?;
         let heartbeat = Duration::from_millis(config.jobs.heartbeat_ms);
         let fleet = Arc::new(Fleet::new(heartbeat * 3));
         let enrolled = host::changed(store.reader(), Timestamp::from_unix_ms(0), clock.now()).await?;
@@ -125,9 +134,11 @@ impl App {
         // Open jobs are resumed meanwhile: the leases of those that have a runner already must not expire unread.
         inbox.spawn(&execution);
         execution.spawn_task(link.clone().keep_stream(stop_jobs.clone()));
-        let listener = listen_on(config.http.listen).await?;
-        let nats_url = config.fabric.public_url.clone().unwrap_or_else(|| config.fabric.url.clone());
+        let nats_url = config.fabric_url();
         link.check_public(&nats_url);
+        if let Some(certificate) = &certificate {
+            execution.spawn_task(certificate.clone().watch(stop_jobs.clone()));
+        }
         execution.spawn_task(
             DeferredWrites {
                 store: store.clone(),
@@ -141,18 +152,20 @@ impl App {
         );
         spawn_maintenance(config, &execution, &keys, &stop_jobs);
         let api = Api::new(execution.clone(), keys, nats_url, rules(config), deferred, soft.clone());
+        let access = api::Access::new(&config.http);
         if let Some(address) = config.http.metrics {
             let requests = api.requests.clone();
             let sources = Sources { execution: execution.clone(), requests, since: Instant::now() };
             let listener = listen_on(address).await?;
             let metrics = api::metrics::router(sources);
-            execution.spawn_task(server::serve(listener, metrics, MAX_SCRAPES, stop_jobs.clone()));
+            execution.spawn_task(server::serve(listener, None, metrics, MAX_SCRAPES, stop_jobs.clone()));
         }
-        let router = api::router(Arc::new(api));
+        let router = api::router(Arc::new(api), access);
         let drain = Duration::from_secs(config.http.drain_s);
         let max_connections = config.http.max_connections as usize;
         Ok(Self {
             listener,
+            certificate,
             router,
             execution,
             link,
@@ -175,7 +188,8 @@ impl App {
     /// resumes them.
     pub async fn run(self) -> io::Result<()> {
         let (soft, hard) = (self.soft.clone(), self.hard.clone());
-        let http = server::serve(self.listener, self.router, self.max_connections, soft.clone());
+        let tls = self.certificate.as_ref().map(Certificate::acceptor);
+        let http = server::serve(self.listener, tls, self.router, self.max_connections, soft.clone());
         let drained = async {
             soft.cancelled().await;
             tokio::time::sleep(self.drain).await;
@@ -206,6 +220,17 @@ impl App {
 
 async fn listen_on(address: SocketAddr) -> Result<TcpListener, BuildError> {
     TcpListener::bind(address).await.map_err(|source| BuildError::Listen { address, source })
+}
+
+fn warn_of_plain_text(config: &Config) {
+    let http = &config.http;
+    if http.tls.is_none() && http.trusted_proxies.is_empty() && !http.listen.ip().to_canonical().is_loopback()
+    {
+        tracing::warn!(
+            listen = %http.listen,
+            "the API is served in plain text on an address that other machines may reach: set http.tls, or http.trusted_proxies of the reverse proxy that ends TLS"
+        );
+    }
 }
 
 /// Starts the tasks that keep the database small, and the fabric's list of revoked users complete.
@@ -255,6 +280,7 @@ fn rules(config: &Config) -> Rules {
         concurrent_jobs: config.limits.concurrent_jobs,
         islands: config.limits.islands,
         concurrent_streams: config.limits.concurrent_streams,
+        failed_logins_per_minute: config.limits.failed_logins_per_minute,
         signup_credits: config.accounts.signup_credits,
         max_requests: config.http.max_requests as usize,
         idempotency_ms: i64::from(config.retention.idempotency_h) * 3_600_000,

@@ -3,7 +3,7 @@
 pub mod admin;
 mod backup;
 mod catalogue;
-mod fabric;
+mod init;
 mod serve;
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
@@ -35,9 +35,8 @@ enum Command {
     /// Check or print the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Create a fabric.
-    #[command(subcommand)]
-    Fabric(fabric::FabricCommand),
+    /// Set a network up: settings, keys, and nats.conf. Run again, it changes what the options state and keeps the rest.
+    Init(Box<init::Init>),
     /// Maintain the catalogue.
     #[command(subcommand)]
     Catalogue(catalogue::CatalogueCommand),
@@ -84,7 +83,7 @@ pub struct Settings {
     /// Address of the NATS server.
     #[arg(long, global = true, value_name = "URL")]
     nats_url: Option<String>,
-    /// Folder that `fabric init` wrote.
+    /// Folder of the keys that `init` writes.
     #[arg(long, global = true, value_name = "DIR")]
     fabric_dir: Option<PathBuf>,
     /// Folder of the catalogue.
@@ -124,6 +123,10 @@ pub fn load(settings: &Settings) -> Result<Config, config::ConfigError> {
 
 /// Runs the command.
 pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    if let Some(Command::Init(options)) = &cli.command {
+        telemetry::init(telemetry::LogFormat::Text, "info");
+        return init::run(&cli.settings, options);
+    }
     let config = match load(&cli.settings) {
         Ok(config) => config,
         Err(error) => {
@@ -139,7 +142,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Config(ConfigCommand::Check) => check(&config),
-        Command::Fabric(command) => fabric::run(&command),
+        Command::Init(options) => init::run(&cli.settings, &options),
         Command::Catalogue(command) => catalogue::run(&config, command).await,
         Command::Admin(command) => admin::run(&config, &command).await,
         Command::Backup { file } => backup::back_up(&config, &file).await,
@@ -167,8 +170,8 @@ mod tests {
     #[test]
     fn every_command_is_read_beside_the_global_settings() {
         for arguments in [
-            &["fabric", "init", "--dir", "fabric", "--nats-listen", "::"][..],
-            &["--listen", "127.0.0.1:1", "fabric", "init", "--dir", "fabric"],
+            &["init", "--public-url", "https://island.example.org", "--nats-node", "n1=nats-1:6222"][..],
+            &["--listen", "127.0.0.1:1", "init", "--nats-listen", "[::]:4222", "--replicas", "3"],
             &["backup", "backup.db"],
             &["restore", "backup.db"],
             &["admin", "audit"],

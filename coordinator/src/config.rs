@@ -1,16 +1,22 @@
 //! Settings: TOML sections, `ISLAND_COORDINATOR_<SECTION>__<KEY>` in the environment, flags.
 
+mod address;
 mod database;
+mod nats;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
 };
 
+use ipnet::IpNet;
 use island_daemon::{config::ConfigError, telemetry::LogFormat};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use address::client_address;
+pub use address::{InvalidPublicUrl, PublicUrl};
 pub use database::{Database, DatabaseUrl, NotADatabaseUrl};
+pub use nats::{NatsSettings, NodeName, RouteAddress};
 
 /// Default name of the file of pins in the catalogue's folder.
 pub(crate) const PINS_FILE: &str = "pins.toml";
@@ -23,8 +29,10 @@ pub struct Config {
     pub http: Http,
     /// SQL.
     pub database: Database,
-    /// NATS.
+    /// The connection to NATS.
     pub fabric: FabricSettings,
+    /// nats-server, as `init` sets it up.
+    pub nats: NatsSettings,
     /// The Cargos.
     pub catalogue: CatalogueSettings,
     /// Limits of each account.
@@ -55,6 +63,27 @@ pub struct Http {
     /// Address of the metrics for Prometheus, at `/metrics`, which need no key; not served by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
+    /// Address for consumers and Islands, `https://HOST` or `https://HOST:PORT`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_url: Option<PublicUrl>,
+    /// Certificate for TLS, read again when its files change; without it, the API is served in plain text to a
+    /// reverse proxy that ends TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+    /// Networks of proxies whose `X-Forwarded-For` names the client, as `10.0.0.0/8`.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Origins of web pages that may use the API from a browser, as `https://app.example.org`; `*` for all.
+    pub cors_origins: Vec<String>,
+}
+
+/// Files of a certificate, in PEM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// Certificate with its chain.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
 }
 
 impl Default for Http {
@@ -65,6 +94,10 @@ impl Default for Http {
             max_connections: 8192,
             max_requests: 2048,
             metrics: None,
+            public_url: None,
+            tls: None,
+            trusted_proxies: Vec::new(),
+            cors_origins: Vec::new(),
         }
     }
 }
@@ -73,12 +106,13 @@ impl Default for Http {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FabricSettings {
-    /// Address of the server.
+    /// Address of the server, or those of a cluster, separated by commas.
     pub url: String,
-    /// Address of the server for Islands and watchers, if it differs.
+    /// Address of the server for Islands and watchers. By default derived from `http.public_url`: `tls:` with
+    /// `nats.tls`, otherwise by WebSocket if there is `nats.websocket`; else `fabric.url`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_url: Option<String>,
-    /// Folder that `fabric init` wrote.
+    /// Folder of the keys that `init` wrote.
     pub dir: PathBuf,
     /// Life of an Island's credentials in seconds, at most a day.
     pub island_credentials_s: u32,
@@ -124,7 +158,7 @@ impl Default for CatalogueSettings {
     }
 }
 
-/// Limits of each account; 0 means unlimited.
+/// Limits of each account, the last one of each client; 0 means unlimited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -136,11 +170,20 @@ pub struct Limits {
     pub concurrent_streams: u32,
     /// Maximum Islands.
     pub islands: u32,
+    /// Maximum requests with an invalid key in a minute from one address, if the addresses of clients are known: with
+    /// `http.tls` or `http.trusted_proxies`.
+    pub failed_logins_per_minute: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { requests_per_minute: 100, concurrent_jobs: 10, concurrent_streams: 5, islands: 1_000 }
+        Self {
+            requests_per_minute: 100,
+            concurrent_jobs: 10,
+            concurrent_streams: 5,
+            islands: 1_000,
+            failed_logins_per_minute: 60,
+        }
     }
 }
 
@@ -221,11 +264,25 @@ pub struct Log {
 }
 
 impl Config {
+    /// Address of NATS for Islands and watchers.
+    pub(crate) fn fabric_url(&self) -> String {
+        if let Some(url) = &self.fabric.public_url {
+            return url.clone();
+        }
+        match &self.http.public_url {
+            Some(url) if self.nats.tls.is_some() => {
+                format!("tls://{}:{}", url.host(), self.nats.listen.port())
+            }
+            Some(url) if self.nats.websocket.is_some() => url.websocket(),
+            _ => self.fabric.url.clone(),
+        }
+    }
+
     /// Checks rules that concern several values or their range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let jobs = &self.jobs;
         let day = 24 * 3600;
-        let rules = [
+        let own = [
             (jobs.heartbeat_ms >= 100, "jobs.heartbeat_ms must be at least 100"),
             (
                 jobs.lease_ms >= 3 * jobs.heartbeat_ms,
@@ -252,12 +309,21 @@ impl Config {
                 (60..=day).contains(&self.fabric.watch_credentials_s),
                 "fabric.watch_credentials_s must be from 60 to 86400",
             ),
+            (
+                self.http.cors_origins.iter().all(|origin| is_origin(origin)),
+                "http.cors_origins must be origins as https://app.example.org, or *",
+            ),
         ];
-        match rules.into_iter().find(|(holds, _)| !holds) {
+        match own.into_iter().chain(self.nats.rules()).find(|(holds, _)| !holds) {
             None => Ok(()),
             Some((_, rule)) => Err(ConfigError::Invalid(rule.to_owned())),
         }
     }
+}
+
+/// Whether browsers send this text as the origin of a page; `*` is for all of them.
+fn is_origin(text: &str) -> bool {
+    text == "*" || reqwest::Url::parse(text).is_ok_and(|url| url.origin().ascii_serialization() == text)
 }
 
 #[cfg(test)]
@@ -277,5 +343,30 @@ mod tests {
         let mut config = Config::default();
         config.jobs.lease_ms = 10_000;
         assert!(config.validate().is_err());
+    }
+
+    #[test]
+    fn the_address_for_islands_follows_from_the_public_one() {
+        let mut config = Config::default();
+        assert_eq!(config.fabric_url(), "nats://127.0.0.1:4222");
+        config.http.public_url = Some("https://island.example.org".parse().expect("an address"));
+        assert_eq!(config.fabric_url(), "nats://127.0.0.1:4222");
+        config.nats.websocket = Some(([127, 0, 0, 1], 4223).into());
+        assert_eq!(config.fabric_url(), "wss://island.example.org/nats");
+        config.nats.tls = Some(Tls { certificate: "/c.pem".into(), key: "/k.pem".into() });
+        assert_eq!(config.fabric_url(), "tls://island.example.org:4222");
+        config.fabric.public_url = Some("tls://nats.example.org:4222".to_owned());
+        assert_eq!(config.fabric_url(), "tls://nats.example.org:4222");
+    }
+
+    #[test]
+    fn origins_are_as_browsers_send_them() {
+        for good in ["*", "https://app.example.org", "http://localhost:3000"] {
+            assert!(is_origin(good), "{good}");
+        }
+        for bad in ["", "app.example.org", "https://app.example.org/", "https://app.example.org/page", "null"]
+        {
+            assert!(!is_origin(bad), "{bad}");
+        }
     }
 }

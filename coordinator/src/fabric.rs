@@ -5,6 +5,7 @@ pub mod init;
 pub(crate) mod jwt;
 pub(crate) mod keys;
 pub(crate) mod link;
+mod nats_conf;
 pub(crate) mod permissions;
 pub(crate) mod revocation;
 pub(crate) mod signature;

@@ -51,7 +51,7 @@ pub(crate) mod openapi;
 pub(crate) mod peers;
 pub(crate) mod placement;
 pub(crate) mod secret;
-pub(crate) mod server;
+pub mod server;
 pub(crate) mod sliding_window;
 pub(crate) mod sse;
 pub mod storage;

@@ -1,7 +1,14 @@
 //! Serves a router over HTTP/1.1, with a limit on connections and on every time that a client determines: that of a
 //! request's head, and that for which it may not read what is sent.
 
-use std::{io, sync::Arc, time::Duration};
+mod tls;
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::Router;
 use hyper::{body::Incoming, server::conn::http1};
@@ -10,13 +17,22 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
+    time::timeout,
 };
 use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tower::util::MapRequest;
 
+pub(crate) use tls::Certificate;
+pub use tls::CertificateError;
+
+/// Maximum time for the handshake of TLS.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for the head of a request, including the pause before it on a connection that is kept alive.
 const HEAD_TIMEOUT: Duration = Duration::from_mins(1);
 /// Maximum time for which a client may read nothing of what is sent.
@@ -30,9 +46,19 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MS: u32 = 20_000;
 
+/// The other end of a request's connection: a client, or a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Peer(pub IpAddr);
+
 /// Serves until `soft` is triggered and the open connections have ended. Dropped earlier, it closes them. With `max`
 /// open connections, further ones wait in the queue of the operating system.
-pub(crate) async fn serve(listener: TcpListener, router: Router, max: usize, soft: CancellationToken) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    max: usize,
+    soft: CancellationToken,
+) {
     let free = Arc::new(Semaphore::new(max));
     let mut connections = JoinSet::new();
     loop {
@@ -40,10 +66,19 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, max: usize, sof
             biased;
             () = soft.cancelled() => break,
             Some(_) = connections.join_next() => {}
-            (stream, permit) = accept(&listener, &free) => {
-                let (router, soft) = (router.clone(), soft.clone());
+            (stream, peer, permit) = accept(&listener, &free) => {
+                let (tls, router, soft) = (tls.clone(), router.clone(), soft.clone());
                 connections.spawn(async move {
-                    serve_connection(stream, router, soft).await;
+                    prepare(&stream);
+                    let peer = Peer(peer.ip());
+                    match tls {
+                        None => serve_connection(stream, peer, router, soft).await,
+                        Some(tls) => {
+                            if let Some(stream) = handshake(&tls, stream, &soft).await {
+                                serve_connection(stream, peer, router, soft).await;
+                            }
+                        }
+                    }
                     drop(permit);
                 });
             }
@@ -54,11 +89,14 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, max: usize, sof
 }
 
 /// The next connection. Cancel safe.
-async fn accept(listener: &TcpListener, free: &Arc<Semaphore>) -> (TcpStream, OwnedSemaphorePermit) {
+async fn accept(
+    listener: &TcpListener,
+    free: &Arc<Semaphore>,
+) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
     let permit = free.clone().acquire_owned().await.expect("the semaphore is never closed");
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, permit),
+            Ok((stream, peer)) => return (stream, peer, permit),
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "connection not accepted; will retry");
@@ -74,11 +112,37 @@ fn is_of_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-async fn serve_connection(stream: TcpStream, router: Router, soft: CancellationToken) {
-    prepare(&stream);
+/// Returns `None` if the client did not complete the handshake in time, or `soft` is triggered.
+async fn handshake(
+    tls: &TlsAcceptor,
+    stream: TcpStream,
+    soft: &CancellationToken,
+) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
+    tokio::select! {
+        biased;
+        () = soft.cancelled() => None,
+        done = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => match done {
+            Ok(Ok(stream)) => Some(stream),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "TLS handshake failed");
+                None
+            }
+            Err(_) => None,
+        },
+    }
+}
+
+async fn serve_connection<S>(stream: S, peer: Peer, router: Router, soft: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Send + 'static,
+{
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIMEOUT));
-    let service = TowerToHyperService::new(router.into_service::<Incoming>());
+    let with_peer = move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        request
+    };
+    let service = TowerToHyperService::new(MapRequest::new(router.into_service(), with_peer));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
@@ -125,7 +189,7 @@ mod tests {
     async fn started(router: Router, max: usize) -> (std::net::SocketAddr, CancellationToken) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let (address, soft) = (listener.local_addr().expect("an address"), CancellationToken::new());
-        tokio::spawn(serve(listener, router, max, soft.clone()));
+        tokio::spawn(serve(listener, None, router, max, soft.clone()));
         (address, soft)
     }
 

@@ -45,11 +45,20 @@ pub fn load<T: Serialize + DeserializeOwned + Default>(
         }
         layers = layers.merge(Toml::file_exact(file));
     }
-    layers
-        .merge(Env::prefixed(prefix).split("__"))
-        .merge(Serialized::defaults(flags))
-        .extract()
-        .map_err(|error| ConfigError::Bad(describe(error)))
+    extract(layers.merge(Env::prefixed(prefix).split("__")).merge(Serialized::defaults(flags)))
+}
+
+/// Loads settings of type `T` from the text of a file that is not written yet, and from the environment.
+pub fn load_text<T: Serialize + DeserializeOwned + Default>(
+    text: &str,
+    prefix: &str,
+) -> Result<T, ConfigError> {
+    let layers = Figment::from(Serialized::defaults(T::default())).merge(Toml::string(text));
+    extract(layers.merge(Env::prefixed(prefix).split("__")))
+}
+
+fn extract<T: DeserializeOwned>(layers: Figment) -> Result<T, ConfigError> {
+    layers.extract().map_err(|error| ConfigError::Bad(describe(error)))
 }
 
 /// Settings as TOML, for `config show`.

@@ -8,6 +8,7 @@ pub mod examples;
 pub mod expect;
 pub mod fixture_cargos;
 pub mod guide;
+pub mod namespace;
 pub mod network;
 #[path = "../../coordinator/tests/coordinator/support/postgres.rs"]
 mod postgres;

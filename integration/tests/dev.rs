@@ -150,7 +150,7 @@ const ON_ANOTHER_MACHINE: &str = r#"
 set -e
 ip link set lo up
 ip address add 10.9.9.9/32 dev lo
-"$COORDINATOR" fabric init --dir "$DIR/fabric" --nats-port 4222 --store-dir "$DIR/nats" >/dev/null
+"$COORDINATOR" --config "$DIR/init.toml" --fabric-dir "$DIR/fabric" init --store-dir "$DIR/nats" >/dev/null
 "$NATS" -a 10.9.9.9 -c "$DIR/fabric/nats.conf" >/dev/null 2>&1 &
 exec "$ISLAND" --nats-url nats://10.9.9.9:4222 $PERMISSION dev --fixtures --data-dir "$DIR"
 "#;

@@ -209,8 +209,10 @@ async fn the_operators_guide_starts_a_network() {
     // Another port than the guide's, which may be in use on this machine.
     let port =
         TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
-    let mut keys = prepared(keys, folder.path());
-    keys.args(["--nats-port", &port.to_string(), "--store-dir"]).arg(folder.path().join("store"));
+    let catalogue = root().join("cargos").display().to_string();
+    let keys = keys.replace("/usr/share/island/cargos", &catalogue);
+    let mut keys = prepared(&keys, folder.path());
+    keys.args(["--nats-listen", &format!("127.0.0.1:{port}")]);
     output(keys);
     let mut nats = prepared(nats, folder.path());
     let _nats = Running(nats.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("nats-server"));
@@ -219,9 +221,7 @@ async fn the_operators_guide_starts_a_network() {
         assert!(Instant::now() < until, "NATS does not listen");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let catalogue = root().join("cargos").display().to_string();
-    let coordinator = coordinator.replace("/usr/share/island/cargos", &catalogue);
-    let mut coordinator = prepared(&coordinator, folder.path());
+    let mut coordinator = prepared(coordinator, folder.path());
     let url = format!("nats://127.0.0.1:{port}");
     coordinator
         .env("ISLAND_COORDINATOR_FABRIC__URL", url)

@@ -6,38 +6,19 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 . packaging/debian/common.sh
-leader=
-
-fail() { say "$*"; inside journalctl --no-pager -n 40 -u island-agent -u island-update 2>/dev/null || true; exit 1; }
-finish() {
-    [ -z "$leader" ] || kill -RTMIN+4 "$leader" 2>/dev/null || true
-    clean
-}
 trap finish EXIT
-inside() { nsenter -t "$leader" -m -u -i -p -- /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
 status() { inside island-agent --config /etc/island/agent.toml status --json; }
-until_true() { # WHAT COMMAND...: within a minute
-    local what=$1; shift
-    for _ in $(seq 300); do if "$@" >/dev/null 2>&1; then return; fi; sleep 0.2; done
-    fail "$what did not happen"
-}
 connected() { [ "$(status | jq .connected)" = true ]; }
 runs_version() { [ "$(status | jq -r .version)" = "$1" ] && connected; }
 busy() { [ "$(status | jq '.jobs | length')" -gt 0 ]; }
 
-say "making a clean Debian with systemd"
-mmdebstrap --quiet --variant=minbase --include=ca-certificates,systemd,systemd-sysv,libpam-systemd,dbus,libgomp1,libstdc++6,dpkg-repack bookworm "$root"
+make_root libpam-systemd,libgomp1,libstdc++6,dpkg-repack
 cp "$target"/deb/island-agent_*.deb "$root/agent.deb"
 cp "$target"/deb/island-update_*.deb "$root/update.deb"
 
 network
 
-say "booting"
-# nspawn adds system call filters, and older ones leave out landlock; a machine has none of them.
-systemd-nspawn --quiet --system-call-filter="landlock_create_ruleset landlock_add_rule landlock_restrict_self" -D "$root" --boot --register=no --keep-unit --machine="isl-boot-$$" --console=pipe </dev/null >"$work/boot.log" 2>&1 &
-pids+=($!)
-for _ in $(seq 100); do leader=$(pgrep -P "${pids[-1]}" | head -1 || true); [ -n "$leader" ] && break; sleep 0.1; done
-until_true "booting" inside systemctl is-system-running --wait
+boot
 
 say "installing, and joining without a person"
 inside dpkg -i /agent.deb

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Debian packages of what is built: island-agent, island-update, island-coordinator and island (the command line), into target/deb.
+# Debian packages of what is built: island-agent, island-update, island-coordinator, island-nats and island (the command line), into target/deb.
 #   packaging/debian/build.sh cuda                 the package island-agent-cuda instead, which takes hours
 #   PROFILE=release packaging/debian/build.sh      optimized for size and speed; `dev` packages what the tests ran
 set -euo pipefail
@@ -95,13 +95,26 @@ coordinator=$stage/island-coordinator
 put "$built/island-coordinator" "$coordinator/usr/bin"
 install -D -m 0644 systemd/island-coordinator.service "$coordinator/usr/lib/systemd/system/island-coordinator.service"
 install -D -m 0644 systemd/island-coordinator.sysusers "$coordinator/usr/lib/sysusers.d/island-coordinator.conf"
+install -D -m 0644 systemd/island-coordinator.tmpfiles "$coordinator/usr/lib/tmpfiles.d/island-coordinator.conf"
 install -D -m 0644 packaging/debian/settings/coordinator.toml "$coordinator/etc/island/coordinator.toml"
+install -D -m 0644 docs/operators.md "$coordinator/usr/share/doc/island-coordinator/operators.md"
 (cd cargos && find . -path ./programs -prune -o -path ./fixtures -prune -o -path ./images -prune -o -name '*.toml' -print0) |
     while IFS= read -r -d '' file; do install -D -m 0644 "cargos/$file" "$coordinator/usr/share/island/cargos/$file"; done
 install -D -m 0644 cargos/models/island-tiny-chat.gguf "$coordinator/usr/share/island/cargos/models/island-tiny-chat.gguf"
 control island-coordinator "libc6 (>= 2.36), libgcc-s1, systemd, ca-certificates" "coordinator of an Island network: jobs, catalogue, credits and market
  Consumers submit jobs over HTTP, with OpenAI-compatible chat among them;
- Islands join over NATS. Books are kept in SQLite or PostgreSQL."
+ Islands join over NATS. Books are kept in SQLite or PostgreSQL." "island-nats"
+
+# The server that the tests ran, because releases of Debian have older ones with known vulnerabilities.
+nats=$stage/island-nats
+put .tools/bin/nats-server "$nats/usr/lib/island"
+install -D -m 0644 systemd/island-nats.service "$nats/usr/lib/systemd/system/island-nats.service"
+install -D -m 0644 systemd/island-nats.sysusers "$nats/usr/lib/sysusers.d/island-nats.conf"
+install -D -m 0644 systemd/island-nats.tmpfiles "$nats/usr/lib/tmpfiles.d/island-nats.conf"
+install -D -m 0644 docs/operators.md "$nats/usr/share/doc/island-nats/operators.md"
+control island-nats "systemd, ca-certificates" "NATS server of an Island network
+ The message fabric between the coordinators and the Islands of a network,
+ with the settings that island-coordinator writes."
 
 update=$stage/island-update
 put "$built/island-update" "$update/usr/bin"

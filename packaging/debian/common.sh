@@ -1,4 +1,4 @@
-# What both tests of the packages begin with: a folder of their own, and a network that runs outside of the Debian they make.
+# What the tests of the packages begin with: a folder of their own, a Debian that boots, and a network that runs outside of it.
 # shellcheck shell=bash
 target=${CARGO_TARGET_DIR:-$HOME/.cache/island/target}
 built=$target/$([ "${PROFILE:-release}" = dev ] && echo debug || echo "${PROFILE:-release}")
@@ -27,4 +27,33 @@ network() {
 
 job() { # TOKENS
     "$built/island" jobs submit --workload llm-chat --input "{\"prompt\": \"Describe the sea.\", \"max_tokens\": $1}" --stream
+}
+
+# --- A Debian that boots with its own systemd. A test that uses it traps `finish`.
+leader=
+
+finish() {
+    [ -z "$leader" ] || kill -RTMIN+4 "$leader" 2>/dev/null || true
+    clean
+}
+inside() { nsenter -t "$leader" -m -u -i -p -- /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
+fail() { say "$*"; inside journalctl --no-pager -n 40 -u 'island-*' 2>/dev/null || true; exit 1; }
+until_true() { # WHAT COMMAND...: within a minute
+    local what=$1; shift
+    for _ in $(seq 300); do if "$@" >/dev/null 2>&1; then return; fi; sleep 0.2; done
+    fail "$what did not happen"
+}
+
+make_root() { # PACKAGES
+    say "making a clean Debian with systemd"
+    mmdebstrap --quiet --variant=minbase --include="ca-certificates,systemd,systemd-sysv,dbus,$1" bookworm "$root"
+}
+
+boot() {
+    say "booting"
+    # nspawn adds system call filters, and older ones leave out landlock; a machine has none of them.
+    systemd-nspawn --quiet --system-call-filter="landlock_create_ruleset landlock_add_rule landlock_restrict_self" -D "$root" --boot --register=no --keep-unit --machine="isl-boot-$$" --console=pipe </dev/null >"$work/boot.log" 2>&1 &
+    pids+=($!)
+    for _ in $(seq 100); do leader=$(pgrep -P "${pids[-1]}" | head -1 || true); [ -n "$leader" ] && break; sleep 0.1; done
+    until_true "booting" inside systemctl is-system-running --wait
 }

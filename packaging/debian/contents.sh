@@ -17,7 +17,7 @@ trap 'rm -rf "$work"' EXIT
 failures=0
 fail() { echo "contents: $*" >&2; failures=$((failures + 1)); }
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
-for package in island-agent island-coordinator island-update island; do
+for package in island-agent island-coordinator island-nats island-update island; do
     dpkg-deb -x "$target/deb/${package}_${version}_$(dpkg --print-architecture).deb" "$work/$package"
 done
 agent=$work/island-agent coordinator=$work/island-coordinator
@@ -58,7 +58,7 @@ ISLAND_AGENT_WORKERS__BIN_DIR=$agent/usr/lib/island check "$agent/usr/bin/island
 ISLAND_COORDINATOR_CATALOGUE__DIR=$coordinator/usr/share/island/cargos check "$coordinator/usr/bin/island-coordinator" "$coordinator/etc/island/coordinator.toml"
 
 # --- Units name programs that the packages contain. One that may be missing is marked by a dash.
-for package in island-agent island-coordinator island-update; do
+for package in island-agent island-coordinator island-nats island-update; do
     for unit in "$work/$package"/usr/lib/systemd/system/*.service; do
         while read -r program; do
             [ -x "$work/$package$program" ] || fail "$(basename "$unit") starts $program, which $package does not contain"
@@ -67,4 +67,4 @@ for package in island-agent island-coordinator island-update; do
 done
 
 [ "$failures" = 0 ] || exit 1
-echo "contents: $(find "$work" -type f | wc -l) files in four packages are as they should be"
+echo "contents: $(find "$work" -type f | wc -l) files in five packages are as they should be"

@@ -189,7 +189,7 @@ impl Session {
                 let _ = events.send(event);
                 async {}
             })
-            .connect(&url)
+            .connect(transport::servers(&url))
             .await
             .map_err(|error| {
                 if transport::is_encrypted(&url, self.allow_plaintext) {

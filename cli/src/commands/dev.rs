@@ -140,6 +140,11 @@ struct Part {
     task: JoinHandle<Result<()>>,
 }
 
+struct Ports {
+    nats: u16,
+    api: u16,
+}
+
 struct Network {
     programs: Programs,
     layout: Layout,
@@ -164,9 +169,15 @@ impl Network {
 
     async fn start(&mut self, options: &Dev, nats_url: Option<String>, output: &Output) -> Result<DevInfo> {
         let progress = output.progress("starting NATS");
-        let nats_url = self.start_nats(options, nats_url).await?;
+        let ports = Ports {
+            nats: ports::choose(options.nats_port, "NATS")?,
+            api: ports::choose(options.api_port, "the HTTP API")?,
+        };
+        let nats_url = nats_url.unwrap_or_else(|| format!("nats://127.0.0.1:{}", ports.nats));
+        let config = self.configure(options, &ports, &nats_url).await?;
+        self.start_nats(ports.nats).await?;
         progress.set_message("starting the coordinator");
-        let api_url = self.start_coordinator(options, &nats_url).await?;
+        let api_url = self.start_coordinator(config, ports.api).await?;
         let accounts =
             self.layout.accounts()?.context("accounts were made before the coordinator started")?;
         let client = Client::new(&api_url, Some(accounts.consumer_key.clone()))?;
@@ -189,33 +200,17 @@ impl Network {
         })
     }
 
-    async fn start_nats(&mut self, options: &Dev, external: Option<String>) -> Result<String> {
-        let fabric = self.layout.fabric();
-        let port = ports::choose(options.nats_port, "NATS")?;
-        let store = self.layout.root().join("nats");
-        let mut init = Command::new(&self.programs.coordinator);
-        init.args(["fabric", "init", "--dir"]).arg(&fabric);
-        init.args(["--nats-port", &port.to_string(), "--store-dir"]).arg(&store);
-        run_to_end(init, "make the fabric's keys").await?;
-        let Some(program) = self.programs.nats_server.clone() else {
-            return external.context("an address was given");
-        };
-        let config = fabric.join("nats.conf").display().to_string();
-        self.supervise("nats-server", program, vec!["-c".into(), config]);
-        self.wait_until("nats-server", || async move {
-            tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok().then_some(())
-        })
-        .await?;
-        Ok(format!("nats://127.0.0.1:{port}"))
-    }
-
-    async fn start_coordinator(&mut self, options: &Dev, nats_url: &str) -> Result<String> {
-        let port = ports::choose(options.api_port, "the HTTP API")?;
+    /// Writes the coordinator's settings, keys and NATS' settings, and returns the path of the first.
+    async fn configure(&self, options: &Dev, ports: &Ports, nats_url: &str) -> Result<String> {
         let limit = |usual: u64| if options.no_limits { 0 } else { usual };
         let config = json!({
-            "http": { "listen": format!("127.0.0.1:{port}") },
+            "http": { "listen": format!("127.0.0.1:{}", ports.api) },
             "database": { "path": self.layout.root().join("coordinator.sqlite") },
             "fabric": { "url": nats_url, "dir": self.layout.fabric() },
+            "nats": {
+                "listen": format!("127.0.0.1:{}", ports.nats),
+                "store_dir": self.layout.root().join("nats"),
+            },
             "catalogue": { "dir": self.programs.cargos, "fixtures": options.fixtures },
             "limits": {
                 "requests_per_minute": limit(100),
@@ -225,6 +220,24 @@ impl Network {
         });
         self.layout.write("coordinator.toml", &toml::to_string(&config)?)?;
         let config = self.layout.root().join("coordinator.toml").display().to_string();
+        let mut init = Command::new(&self.programs.coordinator);
+        init.args(["--config", &config, "init"]);
+        run_to_end(init, "make the fabric's keys").await?;
+        Ok(config)
+    }
+
+    /// Starts NATS, unless the user has a server of their own.
+    async fn start_nats(&mut self, port: u16) -> Result<()> {
+        let Some(program) = self.programs.nats_server.clone() else { return Ok(()) };
+        let config = self.layout.fabric().join("nats.conf").display().to_string();
+        self.supervise("nats-server", program, vec!["-c".into(), config]);
+        self.wait_until("nats-server", || async move {
+            tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok().then_some(())
+        })
+        .await
+    }
+
+    async fn start_coordinator(&mut self, config: String, port: u16) -> Result<String> {
         self.make_accounts(&config).await?;
         let program = self.programs.coordinator.clone();
         let arguments = vec!["--config".into(), config, "serve".into()];

@@ -74,8 +74,14 @@ async fn a_server_cannot_name_others_before_the_connection_is_encrypted() {
 }
 
 #[test]
-fn websockets_are_refused() {
-    for url in ["ws://example.org", "wss://example.org", "ws://127.0.0.1:1"] {
-        assert!(transport::fabric(ConnectOptions::new(), url, false).is_err(), "{url}");
+fn websockets_are_encrypted_or_on_this_machine() {
+    for (url, is_allowed) in [
+        ("ws://example.org", false),
+        ("wss://example.org/nats", true),
+        ("ws://127.0.0.1:1/nats", true),
+        ("wss://example.org,ws://example.org", false),
+    ] {
+        assert_eq!(transport::fabric(ConnectOptions::new(), url, false).is_ok(), is_allowed, "{url}");
+        assert!(transport::fabric(ConnectOptions::new(), url, true).is_ok(), "{url}");
     }
 }

@@ -15,7 +15,7 @@ use island_protocol::{
     time::Timestamp,
 };
 
-use super::{Api, ApiError, MAX_BODY, body, limits};
+use super::{Api, ApiError, MAX_BODY, body, client::Client, limits};
 use crate::{
     deferred_writes::DeferredWrite,
     secret,
@@ -54,7 +54,15 @@ impl FromRequestParts<Arc<Api>> for Caller {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(missing());
         }
-        let holder = authenticate(api, secret.trim()).await?;
+        let client = parts.extensions.get().copied().unwrap_or(Client(None));
+        api.failed_logins.check(client)?;
+        let holder = match authenticate(api, secret.trim()).await {
+            Err(error) if error.code() == Code::InvalidApiKey => {
+                api.failed_logins.record(client);
+                return Err(error);
+            }
+            result => result?,
+        };
         limits::count(api, holder.account, &parts.extensions).await?;
         if holder.suspended {
             return Err(suspended(api, holder.account).await?);

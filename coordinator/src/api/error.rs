@@ -51,6 +51,11 @@ impl ApiError {
         }
     }
 
+    /// The code.
+    pub(crate) fn code(&self) -> Code {
+        self.code
+    }
+
     /// An error about one field.
     pub(crate) fn field(code: Code, param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { param: Some(param.into()), ..Self::new(code, message) }

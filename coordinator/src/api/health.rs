@@ -1,4 +1,4 @@
-//! `GET /health`.
+//! `GET /health` and `GET /ready`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,21 +11,38 @@ use super::Api;
 
 /// Maximum time for a reply of the database.
 const PATIENCE: Duration = Duration::from_secs(2);
+const NO_DATABASE: &str = "database unreachable";
+const NO_FABRIC: &str = "fabric unreachable";
 
 /// `ok`, or everything that is away. Without the database no request can be answered, so the status is 503; without
 /// the fabric jobs are accepted and wait.
 pub(super) async fn health(State(api): State<Arc<Api>>) -> (StatusCode, Json<Health>) {
-    let context = api.execution.context();
-    let has_database = matches!(timeout(PATIENCE, context.store.ping()).await, Ok(Ok(())));
-    let has_fabric = context.link.connectivity().latest().connected;
-    let status = if has_database { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    (status, Json(Health { status: description(has_database, has_fabric), version }))
+    let (has_database, has_fabric) = reachable(&api).await;
+    report(has_database, &[(has_database, NO_DATABASE), (has_fabric, NO_FABRIC)])
 }
 
-fn description(has_database: bool, has_fabric: bool) -> String {
-    let parts = [(has_database, "database unreachable"), (has_fabric, "fabric unreachable")];
-    let away: Vec<&str> = parts.into_iter().filter(|(has, _)| !has).map(|(_, name)| name).collect();
+/// 200 if new requests should be sent here: not while the coordinator stops, or lacks anything.
+pub(super) async fn ready(State(api): State<Arc<Api>>) -> (StatusCode, Json<Health>) {
+    let (has_database, has_fabric) = reachable(&api).await;
+    let runs = !api.soft.is_cancelled();
+    let parts = [(has_database, NO_DATABASE), (has_fabric, NO_FABRIC), (runs, "stopping")];
+    report(parts.iter().all(|(holds, _)| *holds), &parts)
+}
+
+async fn reachable(api: &Api) -> (bool, bool) {
+    let context = api.execution.context();
+    let has_database = matches!(timeout(PATIENCE, context.store.ping()).await, Ok(Ok(())));
+    (has_database, context.link.connectivity().latest().connected)
+}
+
+fn report(is_fine: bool, parts: &[(bool, &str)]) -> (StatusCode, Json<Health>) {
+    let status = if is_fine { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    (status, Json(Health { status: description(parts), version }))
+}
+
+fn description(parts: &[(bool, &str)]) -> String {
+    let away: Vec<&str> = parts.iter().filter(|(holds, _)| !holds).map(|(_, name)| *name).collect();
     if away.is_empty() { "ok".to_owned() } else { away.join(", ") }
 }
 
@@ -35,8 +52,9 @@ mod tests {
 
     #[test]
     fn everything_that_is_away_is_named() {
-        assert_eq!(description(true, true), "ok");
-        assert_eq!(description(true, false), "fabric unreachable");
-        assert_eq!(description(false, false), "database unreachable, fabric unreachable");
+        assert_eq!(description(&[(true, NO_DATABASE), (true, NO_FABRIC)]), "ok");
+        let both = [(false, NO_DATABASE), (false, NO_FABRIC)];
+        assert_eq!(description(&both), "database unreachable, fabric unreachable");
+        assert_eq!(description(&[(true, NO_DATABASE), (false, "stopping")]), "stopping");
     }
 }

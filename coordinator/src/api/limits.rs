@@ -29,7 +29,7 @@ impl Admission {
 /// Refuses a request if there is no room. It has its room until its answer begins: streams are limited for each
 /// account and as connections. The state of the service is reported also without room.
 pub(super) async fn admit(State(admission): State<Admission>, request: Request, next: Next) -> Response {
-    if request.uri().path().ends_with("/health") {
+    if ["/health", "/ready"].iter().any(|path| request.uri().path().ends_with(path)) {
         return next.run(request).await;
     }
     let Ok(_room) = admission.0.try_acquire() else {

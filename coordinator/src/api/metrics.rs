@@ -196,7 +196,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let stop = tokio_util::sync::CancellationToken::new();
-        let server = tokio::spawn(crate::server::serve(listener, service, 4, stop.clone()));
+        let server = tokio::spawn(crate::server::serve(listener, None, service, 4, stop.clone()));
         for path in ["/", "/", "/nothing"] {
             reqwest::get(format!("{url}{path}")).await.expect("an answer");
         }

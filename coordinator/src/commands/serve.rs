@@ -15,7 +15,8 @@ pub(super) async fn serve(config: &Config) -> anyhow::Result<ExitCode> {
     let app = App::build(config, Clock::System, lifecycle.soft(), lifecycle.hard()).await?;
     let address = app.address()?;
     lifecycle.spawn("coordinator", app.run());
-    print(&format!("http://{address}\n"));
+    let scheme = if config.http.tls.is_some() { "https" } else { "http" };
+    print(&format!("{scheme}://{address}\n"));
     tracing::info!(%address, "serving");
     notify::ready("serving");
     Ok(lifecycle.run().await)

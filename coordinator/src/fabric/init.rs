@@ -1,49 +1,27 @@
-//! `fabric init`: the keys of a new fabric and a complete `nats.conf` for it.
+//! Keys of a network's fabric, and the settings of its servers.
 
 use std::{
     fs, io,
-    net::IpAddr,
+    os::unix::fs::{MetadataExt as _, chown},
     path::{Path, PathBuf},
 };
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use island_daemon::files::write_atomic;
-use island_protocol::{MAX_MESSAGE_BYTES, time::Timestamp};
+use island_protocol::time::Timestamp;
 use nkeys::KeyPair;
+use rand::RngExt as _;
 use serde_json::{Value, json};
 
 use super::{
     jwt::{self, Claims, MintError},
     keys::{FabricKeys, KeysError},
+    nats_conf::{Folders, Identity, nats_conf},
 };
+use crate::config::{NatsSettings, NodeName};
 
-/// Maximum connections of Islands, watchers and coordinators to the server.
-const MAX_CONNECTIONS: u32 = 16_384;
-
-/// Settings of a new fabric.
-#[derive(Debug, Clone)]
-pub struct Fabric {
-    /// Folder for keys and `nats.conf`.
-    pub dir: PathBuf,
-    /// Port of the server.
-    pub port: u16,
-    /// Folder of JetStream's files.
-    pub store_dir: PathBuf,
-    /// Maximum bytes of JetStream's files.
-    pub max_store_bytes: u64,
-    /// Address on which the server listens.
-    pub host: IpAddr,
-    /// Certificate and private key for TLS.
-    pub tls: Option<Tls>,
-}
-
-/// Files for TLS, in PEM.
-#[derive(Debug, Clone)]
-pub struct Tls {
-    /// Certificate with its chain.
-    pub certificate: PathBuf,
-    /// Private key.
-    pub key: PathBuf,
-}
+/// File of an operator's own settings of nats-server, which is written once and never changed.
+const LOCAL_CONF: &str = "nats.local.conf";
 
 /// Why a fabric cannot be created.
 #[derive(Debug, thiserror::Error)]
@@ -68,67 +46,169 @@ pub enum InitError {
     Mint(#[from] MintError),
 }
 
-/// Writes seeds, readable only by the user who runs this, credentials and `nats.conf`, and returns the path of the
-/// latter.
+/// Writes keys and credentials into `dir`, and for each server a file of settings, whose paths are returned.
 ///
-/// Existing keys are retained, so a second run changes the server's settings but no identity.
-pub fn init(fabric: &Fabric, now: Timestamp) -> Result<PathBuf, InitError> {
-    let dir = &fabric.dir;
-    for folder in [dir, &fabric.store_dir, &dir.join("resolver")] {
-        fs::create_dir_all(folder).map_err(|source| InitError::Write { path: folder.clone(), source })?;
+/// What exists is kept: keys always, JWTs unless their claims change, files unless their text changes. Files are
+/// readable by the owner of their folder only, whom they belong to if the superuser runs this.
+pub fn init(dir: &Path, nats: &NatsSettings, now: Timestamp) -> Result<Vec<PathBuf>, InitError> {
+    let nats_dir = nats.dir.as_deref().unwrap_or(dir);
+    make_folder(dir)?;
+    make_folder(nats_dir)?;
+    let identity = identity(dir, nats, now)?;
+    let local = nats_dir.join(LOCAL_CONF);
+    if !local.exists() {
+        write(
+            &local,
+            "# Settings of nats-server that `island-coordinator init` does not know; it never changes this file.\n",
+        )?;
     }
+    if nats.nodes.is_empty() {
+        return Ok(vec![server(nats_dir, nats, &identity, None)?]);
+    }
+    nats.nodes.keys().map(|node| server(nats_dir, nats, &identity, Some(node))).collect()
+}
+
+/// Writes the settings of one server. Nodes on one machine have separate folders.
+fn server(
+    dir: &Path,
+    nats: &NatsSettings,
+    identity: &Identity,
+    node: Option<&NodeName>,
+) -> Result<PathBuf, InitError> {
+    let suffix = node.map(|node| format!("-{node}")).unwrap_or_default();
+    let store = nats.store_dir.clone().unwrap_or_else(|| dir.join("jetstream"));
+    let folders = Folders {
+        store: PathBuf::from(format!("{}{suffix}", store.display())),
+        resolver: dir.join(format!("resolver{suffix}")),
+        local: LOCAL_CONF,
+    };
+    make_folder(&folders.store)?;
+    make_folder(&folders.resolver)?;
+    let conf = dir.join(format!("nats{suffix}.conf"));
+    write(&conf, &nats_conf(nats, identity, &folders, node))?;
+    Ok(conf)
+}
+
+fn identity(dir: &Path, nats: &NatsSettings, now: Timestamp) -> Result<Identity, InitError> {
     let operator = key(&dir.join("operator.seed"), KeyPair::new_operator)?;
     let system = key(&dir.join("system.seed"), KeyPair::new_account)?;
     let account = key(&dir.join("account.seed"), KeyPair::new_account)?;
     let user = key(&dir.join("coordinator.seed"), KeyPair::new_user)?;
-
     let issued_at = now.unix_ms() / 1000;
-    let sign = |issuer: &KeyPair, subject: &KeyPair, name: &str, nats: Value| {
+    let sign = |file: &str, subject: &KeyPair, name: &str, nats: Value| {
         let subject = subject.public_key();
-        jwt::mint(issuer, &Claims { subject: &subject, name, issued_at, expires_at: None, nats })
+        let claims = Claims { subject: &subject, name, issued_at, expires_at: None, nats };
+        kept_jwt(&dir.join(file), &operator, claims)
     };
-    let operator_claims = json!({"type": "operator", "version": 2, "system_account": system.public_key()});
-    let operator_jwt = sign(&operator, &operator, "island", operator_claims)?;
-    let system_jwt = sign(&operator, &system, "SYS", account_claims(None))?;
-    let account_jwt = sign(&operator, &account, "ISLAND", account_claims(Some(fabric.max_store_bytes)))?;
-    let coordinator_jwt = FabricKeys::load(dir)?.coordinator_jwt(now)?;
-    let creds = creds(&coordinator_jwt, &user.seed().map_err(InitError::Seed)?);
-    write(&dir.join("coordinator.creds"), &creds, 0o600)?;
+    let claims = json!({"type": "operator", "version": 2, "system_account": system.public_key()});
+    let operator_jwt = sign("operator.jwt", &operator, "island", claims)?;
+    let system_jwt = sign("system.jwt", &system, "SYS", account_claims(nats, false))?;
+    let account_jwt = sign("account.jwt", &account, "ISLAND", account_claims(nats, true))?;
 
-    let preload = [(system.public_key(), system_jwt), (account.public_key(), account_jwt)];
-    let conf = dir.join("nats.conf");
-    write(&conf, &nats_conf(fabric, &operator_jwt, &system.public_key(), &preload), 0o600)?;
-    Ok(conf)
+    let creds_file = dir.join("coordinator.creds");
+    if !creds_file.exists() {
+        let jwt = FabricKeys::load(dir)?.coordinator_jwt(now)?;
+        write(&creds_file, &creds(&jwt, &user.seed().map_err(InitError::Seed)?))?;
+    }
+    Ok(Identity {
+        operator: operator_jwt,
+        system: system.public_key(),
+        accounts: [(system.public_key(), system_jwt), (account.public_key(), account_jwt)],
+        route_password: route_password(&dir.join("route.password"))?,
+    })
+}
+
+/// The JWT in `file` if it has these claims, but for the time of its issue; otherwise a new one. A server that has an
+/// account's JWT prefers the newer one, so a needless new one would undo revocations.
+fn kept_jwt(file: &Path, issuer: &KeyPair, claims: Claims<'_>) -> Result<String, InitError> {
+    if let Ok(kept) = fs::read_to_string(file)
+        && let Some(issued_at) = issued_at(&kept)
+    {
+        // Signatures are deterministic.
+        let same = jwt::mint(issuer, &Claims { nats: claims.nats.clone(), issued_at, ..claims })?;
+        if same == kept.trim() {
+            return Ok(same);
+        }
+    }
+    let jwt = jwt::mint(issuer, &claims)?;
+    write(file, &format!("{jwt}\n"))?;
+    Ok(jwt)
+}
+
+fn issued_at(jwt: &str) -> Option<i64> {
+    let body = URL_SAFE_NO_PAD.decode(jwt.split('.').nth(1)?).ok()?;
+    serde_json::from_slice::<Value>(&body).ok()?["iat"].as_i64()
 }
 
 fn key(path: &Path, make: fn() -> KeyPair) -> Result<KeyPair, InitError> {
-    if let Ok(seed) = fs::read_to_string(path) {
-        let path = path.to_owned();
-        return Ok(KeyPair::from_seed(seed.trim()).map_err(|source| KeysError::Seed { path, source })?);
+    let path = path.to_owned();
+    match fs::read_to_string(&path) {
+        Ok(seed) => Ok(KeyPair::from_seed(seed.trim()).map_err(|source| KeysError::Seed { path, source })?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let pair = make();
+            write(&path, &format!("{}\n", pair.seed().map_err(InitError::Seed)?))?;
+            Ok(pair)
+        }
+        Err(source) => Err(KeysError::Read { path, source }.into()),
     }
-    let pair = make();
-    write(path, &format!("{}\n", pair.seed().map_err(InitError::Seed)?), 0o600)?;
-    Ok(pair)
 }
 
-fn write(path: &Path, text: &str, mode: u32) -> Result<(), InitError> {
-    write_atomic(path, text.as_bytes(), mode)
+fn route_password(path: &Path) -> Result<String, InitError> {
+    match fs::read_to_string(path) {
+        Ok(password) => Ok(password.trim().to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let password = URL_SAFE_NO_PAD.encode(rand::rng().random::<[u8; 32]>());
+            write(path, &format!("{password}\n"))?;
+            Ok(password)
+        }
+        Err(source) => Err(KeysError::Read { path: path.to_owned(), source }.into()),
+    }
+}
+
+/// Creates a folder that only its owner may use.
+fn make_folder(path: &Path) -> Result<(), InitError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let made = fs::create_dir_all(path).and_then(|()| {
+        use std::os::unix::fs::PermissionsExt as _;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+        give_to_owner_of_folder(path)
+    });
+    made.map_err(|source| InitError::Write { path: path.to_owned(), source })
+}
+
+/// Writes a file unless it has this text.
+fn write(path: &Path, text: &str) -> Result<(), InitError> {
+    if fs::read(path).is_ok_and(|found| found == text.as_bytes()) {
+        return Ok(());
+    }
+    write_atomic(path, text.as_bytes(), 0o600)
+        .and_then(|()| give_to_owner_of_folder(path))
         .map_err(|source| InitError::Write { path: path.to_owned(), source })
 }
 
-/// Account limits. JetStream is enabled only if `store` is given.
-fn account_claims(store: Option<u64>) -> Value {
+/// As the superuser, gives a new file to the owner of its folder, under whom the service runs.
+fn give_to_owner_of_folder(path: &Path) -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let folder = fs::metadata(path.parent().unwrap_or(Path::new("/")))?;
+    chown(path, Some(folder.uid()), Some(folder.gid()))
+}
+
+/// Limits of an account, which hold for all nodes together. JetStream is enabled with `store`.
+fn account_claims(nats: &NatsSettings, store: bool) -> Value {
+    let nodes = nats.nodes.len().max(1) as u64;
     let mut limits = json!({
         "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true,
-        "conn": MAX_CONNECTIONS, "leaf": -1,
+        "conn": u64::from(nats.max_connections) * nodes, "leaf": -1,
     });
-    if let Some(bytes) = store {
-        for (name, value) in [("mem_storage", json!(64 << 20)), ("disk_storage", json!(bytes))] {
-            limits[name] = value;
-        }
-        for (name, value) in [("streams", 8), ("consumer", -1)] {
-            limits[name] = json!(value);
-        }
+    if store {
+        limits["mem_storage"] = json!(64 << 20);
+        limits["disk_storage"] = json!((u64::from(nats.max_store_mb) << 20) * nodes);
+        limits["streams"] = json!(8);
+        limits["consumer"] = json!(-1);
     }
     json!({"limits": limits, "default_permissions": {"pub": {}, "sub": {}}, "type": "account", "version": 2})
 }
@@ -140,69 +220,75 @@ fn creds(jwt: &str, seed: &str) -> String {
     )
 }
 
-fn tls_block(quoted: &impl Fn(&Path) -> String, tls: &Tls) -> String {
-    let (certificate, key) = (quoted(&tls.certificate), quoted(&tls.key));
-    format!("tls {{\n  cert_file: {certificate}\n  key_file: {key}\n  timeout: 5\n}}\n")
-}
-
-fn nats_conf(fabric: &Fabric, operator_jwt: &str, system: &str, preload: &[(String, String)]) -> String {
-    let quoted = |path: &Path| format!("{:?}", path.display().to_string());
-    let accounts: Vec<String> =
-        preload.iter().map(|(account, jwt)| format!("  {account}: {jwt}\n")).collect();
-    let accounts = accounts.concat();
-    format!(
-        "# Written by `island-coordinator fabric init`; run it again to change the port or the store.\n\
-         server_name: island\n\
-         host: \"{host}\"\n\
-         port: {port}\n\
-         {tls}\
-         # A client that does not read what it is sent is disconnected.\n\
-         max_connections: {connections}\n\
-         max_pending: 64MB\n\
-         write_deadline: \"10s\"\n\
-         # Inputs and outputs are sent in one message.\n\
-         max_payload: {payload}\n\
-         jetstream {{\n  store_dir: {store}\n  max_memory_store: 64MB\n  max_file_store: {bytes}\n}}\n\
-         operator: {operator_jwt}\n\
-         system_account: {system}\n\
-         resolver: {{\n  type: full\n  dir: {resolver}\n  allow_delete: false\n  interval: \"2m\"\n}}\n\
-         resolver_preload: {{\n{accounts}}}\n",
-        host = fabric.host,
-        port = fabric.port,
-        tls = fabric.tls.as_ref().map(|tls| tls_block(&quoted, tls)).unwrap_or_default(),
-        connections = MAX_CONNECTIONS,
-        payload = MAX_MESSAGE_BYTES,
-        store = quoted(&fabric.store_dir),
-        bytes = fabric.max_store_bytes,
-        resolver = quoted(&fabric.dir.join("resolver")),
-    )
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeMap;
 
-    fn conf(tls: Option<Tls>) -> String {
-        let fabric = Fabric {
-            dir: "/fabric".into(),
-            port: 4333,
-            store_dir: "/store".into(),
-            max_store_bytes: 1,
-            host: "::".parse().expect("an address"),
-            tls,
-        };
-        nats_conf(&fabric, "JWT", "SYS", &[])
+    use super::*;
+    use crate::config::Tls;
+
+    fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+        let entries = fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").path());
+        entries
+            .filter(|path| path.is_file())
+            .map(|path| (path.clone(), fs::read(path).expect("a file")))
+            .collect()
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_unix_ms(seconds * 1000)
     }
 
     #[test]
-    fn the_server_is_limited_and_has_tls_if_wanted() {
-        let plain = conf(None);
-        for line in ["host: \"::\"", "port: 4333", "max_connections: 16384", "write_deadline: \"10s\""] {
-            assert!(plain.lines().any(|found| found == line), "{line}\n{plain}");
+    fn a_second_run_changes_nothing_and_settings_change_what_they_concern() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = folder.path().join("fabric");
+        let mut nats = NatsSettings::default();
+        let conf = init(&dir, &nats, at(1)).expect("init");
+        assert_eq!(conf, [dir.join("nats.conf")]);
+        let first = files(&dir);
+        fs::write(dir.join(LOCAL_CONF), "debug: true\n").expect("write");
+        init(&dir, &nats, at(2)).expect("init");
+        let mut second = files(&dir);
+        assert_eq!(second.remove(&dir.join(LOCAL_CONF)).expect("kept"), b"debug: true\n");
+        assert!(second.iter().all(|(path, text)| first.get(path) == Some(text)));
+
+        nats.max_store_mb = 5_000;
+        init(&dir, &nats, at(3)).expect("init");
+        let changed: Vec<String> = files(&dir)
+            .into_iter()
+            .filter(|(path, text)| second.get(path).is_some_and(|old| old != text))
+            .map(|(path, _)| path.file_name().expect("a name").to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(changed, ["account.jwt", "nats.conf"]);
+    }
+
+    #[test]
+    fn each_node_has_routes_to_the_others() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut nats = NatsSettings { dir: Some(folder.path().join("nats")), ..NatsSettings::default() };
+        for name in ["n1", "n2", "n3"] {
+            let address = format!("{name}.internal:6222").parse().expect("an address");
+            nats.nodes.insert(name.parse().expect("a name"), address);
         }
-        assert!(!plain.contains("tls"));
-        let tls = Tls { certificate: "/c.pem".into(), key: "/k.pem".into() };
-        let secure = conf(Some(tls));
-        assert!(secure.contains("tls {\n  cert_file: \"/c.pem\"\n  key_file: \"/k.pem\"\n"), "{secure}");
+        nats.tls = Some(Tls { certificate: "/c.pem".into(), key: "/k.pem".into() });
+        let confs = init(&folder.path().join("fabric"), &nats, at(1)).expect("init");
+        assert_eq!(confs.len(), 3);
+        let text = fs::read_to_string(&confs[1]).expect("text");
+        assert!(text.contains("server_name: \"n2\"") && text.contains("jetstream-n2"), "{text}");
+        let routes = text.lines().find(|line| line.contains("routes:")).expect("routes");
+        assert!(routes.contains("@n1.internal:6222") && routes.contains("@n3.internal:6222"), "{routes}");
+        assert!(!routes.contains("@n2.internal"), "{routes}");
+        assert_eq!(text.matches("cert_file: \"/c.pem\"").count(), 2, "server and routes: {text}");
+    }
+
+    #[test]
+    fn keys_that_cannot_be_read_are_not_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = folder.path();
+        fs::write(dir.join("operator.seed"), "?").expect("write");
+        let error = init(dir, &NatsSettings::default(), at(1)).expect_err("not a seed");
+        assert!(matches!(error, InitError::Keys(KeysError::Seed { .. })), "{error:?}");
+        assert_eq!(fs::read(dir.join("operator.seed")).expect("a file"), b"?");
     }
 }

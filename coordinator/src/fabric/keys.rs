@@ -1,4 +1,4 @@
-//! The coordinator's keys, read from the folder that `fabric init` writes.
+//! The coordinator's keys, read from the folder that `init` writes.
 
 use std::{
     fs, io,
@@ -22,7 +22,7 @@ const SYSTEM_USER_S: i64 = 600;
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// A file cannot be read.
-    #[error("read {path}; `island-coordinator fabric init` writes it")]
+    #[error("read {path}; `island-coordinator init` writes it")]
     Read {
         /// The file.
         path: PathBuf,

@@ -80,6 +80,8 @@ pub(crate) struct Link {
     connectivity: Arc<watch::Sender<Connectivity>>,
     /// Messages that the client dropped, because they were not taken from it in time.
     dropped: Arc<AtomicU64>,
+    /// Nodes that keep the events of a job.
+    replicas: u8,
 }
 
 /// A request without a usable reply.
@@ -98,13 +100,14 @@ impl Link {
     /// be starting; once connected, the client reconnects forever.
     pub(crate) async fn open(
         url: &str,
+        replicas: u8,
         keys: &FabricKeys,
         clock: &Clock,
         patience: Duration,
     ) -> Result<Self, LinkError> {
         let begin = Instant::now();
         loop {
-            match Self::connect(url, keys.clone(), clock).await {
+            match Self::connect(url, replicas, keys.clone(), clock).await {
                 Err(error) if begin.elapsed() < patience => {
                     tracing::debug!(error = %Chain(&error), "fabric not reachable; will retry");
                     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -114,7 +117,7 @@ impl Link {
         }
     }
 
-    async fn connect(url: &str, keys: FabricKeys, clock: &Clock) -> Result<Self, LinkError> {
+    async fn connect(url: &str, replicas: u8, keys: FabricKeys, clock: &Clock) -> Result<Self, LinkError> {
         let jwt = keys.coordinator_jwt(clock.now())?;
         let connectivity =
             Arc::new(watch::Sender::new(Connectivity { connected: true, since: Instant::now() }));
@@ -136,10 +139,11 @@ impl Link {
                 record(&events, &counter, &event);
                 async {}
             })
-            .connect(url)
+            .connect(servers(url))
             .await
             .map_err(|source| LinkError::Connect { url: url.to_owned(), source })?;
-        let link = Self { jetstream: jetstream::new(client.clone()), client, keys, connectivity, dropped };
+        let jetstream = jetstream::new(client.clone());
+        let link = Self { jetstream, client, keys, connectivity, dropped, replicas };
         match timeout(STREAM_TIMEOUT, link.ensure_stream()).await {
             Ok(Ok(())) => {}
             // Jobs run without the stream; [`Self::keep_stream`] goes on.
@@ -168,14 +172,14 @@ impl Link {
         if is_refused(public_url, self.client.server_info().tls_required) {
             tracing::warn!(
                 public_url,
-                "Islands on other machines refuse this address: nats-server does not require TLS; see fabric init --tls-certificate"
+                "Islands on other machines refuse this address: nats-server does not require TLS; see init --tls-certificate, or a reverse proxy that passes WebSockets on"
             );
         }
     }
 
     /// Creates the stream of job events if it does not exist, as after a restart of the server with an empty store.
     pub(crate) async fn ensure_stream(&self) -> Result<(), LinkError> {
-        event_stream::ensure(&self.jetstream).await.map_err(LinkError::Stream)
+        event_stream::ensure(&self.jetstream, self.replicas).await.map_err(LinkError::Stream)
     }
 
     /// Creates the stream of job events. Retries until it exists or `stop` is triggered.
@@ -283,10 +287,21 @@ impl Link {
     }
 }
 
+/// Servers of an address, which may list several, separated by commas.
+pub(super) fn servers(url: &str) -> Vec<&str> {
+    url.split(',').map(str::trim).collect()
+}
+
 /// Whether clients refuse a fabric address: it is on another machine, and its server does not require TLS.
 fn is_refused(url: &str, requires_tls: bool) -> bool {
-    let server = url.parse::<ServerAddr>().ok();
-    server.is_some_and(|server| !requires_tls && !server.tls_required() && !is_loopback(server.host()))
+    servers(url).into_iter().filter_map(|server| server.parse::<ServerAddr>().ok()).any(|server| {
+        let is_encrypted = match server.scheme() {
+            "tls" | "wss" => true,
+            "ws" => false,
+            _ => requires_tls,
+        };
+        !is_encrypted && !is_loopback(server.host())
+    })
 }
 
 /// JSON of a message. Every message type serializes.
@@ -326,5 +341,8 @@ mod tests {
         // A server at this address has TLS, whatever the server of `fabric.url` requires.
         assert!(!is_refused("tls://nats.example.org:4222", false));
         assert!(!is_refused("nats://127.0.0.1:4222", false));
+        assert!(!is_refused("wss://island.example.org/nats", false));
+        assert!(is_refused("tls://n1.example.org,nats://n2.example.org", false));
+        assert!(is_refused("ws://island.example.org/nats", true));
     }
 }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use super::{
     jwt::{self, Claims, MintError},
     keys::Authority,
+    link,
 };
 
 /// Maximum time for a reply of the server.
@@ -54,7 +55,7 @@ pub(crate) async fn update(
     let client = ConnectOptions::with_jwt(authority.system_user_jwt(now)?, sign)
         .name("island-coordinator revocations")
         .request_timeout(Some(TIMEOUT))
-        .connect(url)
+        .connect(link::servers(url))
         .await
         .map_err(RevocationError::Connect)?;
     let sent = async {

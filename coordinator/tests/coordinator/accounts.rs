@@ -1,6 +1,6 @@
 //! Requests without jobs: health, catalogue, account.
 
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::{database::ON_POSTGRES, island::Island, network::Network};
@@ -14,6 +14,7 @@ async fn the_catalogue_and_health_need_no_key() {
         response.json().await.expect("json")
     };
     assert_eq!(open("/health").await, json!({"status": "ok", "version": env!("CARGO_PKG_VERSION")}));
+    assert_eq!(open("/ready").await["status"], "ok");
     let all = open("/cargos").await;
     assert_eq!((&all["count"], &all["cargos"][0]["slug"]), (&json!(2), &json!("count")));
     assert_eq!(all["cargos"][0]["price_per_job"], 0.25);
@@ -111,4 +112,30 @@ async fn the_database_itself_refuses_to_rewrite_history() {
         assert!(sqlx::query(statement).execute(&pool).await.is_err(), "{statement}");
     }
     pool.close().await;
+}
+
+#[tokio::test]
+async fn pages_of_listed_origins_may_use_the_api() {
+    let network =
+        Network::start_with(|config| config.http.cors_origins = vec!["https://app.example.org".to_owned()]).await;
+    let preflight = |origin: &str| {
+        network
+            .http
+            .request(Method::OPTIONS, format!("{}/jobs", network.url))
+            .header("origin", origin)
+            .header("access-control-request-method", "POST")
+            .header("access-control-request-headers", "authorization,x-stainless-lang")
+            .send()
+    };
+    let allowed = preflight("https://app.example.org").await.expect("answer");
+    assert_eq!(allowed.status(), 200);
+    assert_eq!(allowed.headers()["access-control-allow-origin"], "https://app.example.org");
+    assert_eq!(allowed.headers()["access-control-allow-headers"], "authorization,x-stainless-lang");
+    assert!(!allowed.headers().contains_key("access-control-allow-credentials"));
+    let other = preflight("https://other.example.org").await.expect("answer");
+    assert!(!other.headers().contains_key("access-control-allow-origin"));
+    let read = network.call(Method::GET, "/account").header("origin", "https://app.example.org");
+    let read = read.send().await.expect("answer");
+    assert_eq!(read.headers()["access-control-allow-origin"], "https://app.example.org");
+    assert_eq!(read.status(), 200);
 }

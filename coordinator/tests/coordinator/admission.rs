@@ -160,6 +160,8 @@ async fn the_state_of_the_service_names_what_is_away() {
     };
     let (status, body) = soon("the outage", noticed).await;
     assert_eq!((status, &body["status"]), (200, &json!("fabric unreachable")), "jobs are accepted");
+    let (status, body) = answer(network.http.get(format!("{}/ready", network.url))).await;
+    assert_eq!((status, &body["status"]), (503, &json!("fabric unreachable")), "others should get them");
 }
 
 #[tokio::test]

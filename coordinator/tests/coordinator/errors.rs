@@ -189,6 +189,7 @@ async fn queries_headers_and_paths() {
             (network.http.get(network.url.replace("/api/v1", "/jobs")), 404, "not_found", None),
             (network.call(Method::PUT, "/jobs"), 405, "method_not_allowed", None),
             (network.call(Method::OPTIONS, "/jobs"), 405, "method_not_allowed", None),
+            (network.call(Method::OPTIONS, "/health"), 405, "method_not_allowed", None),
             (network.call(Method::POST, "/health"), 405, "method_not_allowed", None),
         ],
     )

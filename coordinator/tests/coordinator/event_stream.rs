@@ -27,7 +27,7 @@ async fn a_full_stream_accepts_the_events_of_new_jobs() {
     let mut network = Network::start().await;
     network.down().await;
     // Less than the account may use, which the server does not report.
-    network.nats.shrink(16 * MIB as u64);
+    network.nats.shrink(16);
     network.up().await;
     let jetstream = network.jetstream().await;
     assert_eq!(max_bytes(&jetstream).await, 8 * MIB as i64);

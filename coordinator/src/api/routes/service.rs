@@ -19,6 +19,16 @@ pub(super) fn add(routes: Routes) -> Routes {
                 .answers::<Health>(503, "The database is unreachable; everything that is, is named"),
         )
         .get(
+            "/ready",
+            health::ready,
+            Operation::open("Service", "ready", "Whether requests should be sent to this coordinator")
+                .answers::<Health>(200, "`ok`")
+                .answers::<Health>(
+                    503,
+                    "It stops, or cannot reach the database or the fabric; all of these are named",
+                ),
+        )
+        .get(
             "/openapi.json",
             document::json,
             Operation::open("Service", "openapi", "This document")

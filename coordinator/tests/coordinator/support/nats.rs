@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use island_coordinator::fabric::init::{Fabric, init};
+use island_coordinator::{config::NatsSettings, fabric::init::init};
 use island_protocol::time::Timestamp;
 
 use super::PATIENCE;
@@ -37,34 +37,28 @@ fn binary() -> PathBuf {
 }
 
 /// Writes the files of a fabric and returns the configuration of its server.
-fn configure(dir: &Path, port: u16, max_store_bytes: u64) -> PathBuf {
-    let fabric = Fabric {
-        dir: dir.to_owned(),
-        port,
-        store_dir: dir.join("jetstream"),
-        max_store_bytes,
-        host: "127.0.0.1".parse().expect("an address"),
-        tls: None,
-    };
-    init(&fabric, Timestamp::from_unix_ms(1_700_000_000_000)).expect("fabric")
+fn configure(dir: &Path, port: u16, max_store_mb: u32) -> PathBuf {
+    let nats =
+        NatsSettings { listen: ([127, 0, 0, 1], port).into(), max_store_mb, ..NatsSettings::default() };
+    init(dir, &nats, Timestamp::from_unix_ms(1_700_000_000_000)).expect("fabric").remove(0)
 }
 
 impl Nats {
     /// Creates a fabric in `dir` and starts its server on a free port.
     pub(crate) fn start(dir: &Path) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("free port").port();
-        let conf = configure(dir, port, 256 << 20);
+        let conf = configure(dir, port, 256);
         let mut nats = Self { child: None, conf, port };
         nats.up();
         nats
     }
 
-    /// Starts the server again with an empty store of this size, smaller than what the account may use.
-    pub(crate) fn shrink(&mut self, max_store_bytes: u64) {
+    /// Starts the server again with an empty store of this size in MiB, smaller than what the account may use.
+    pub(crate) fn shrink(&mut self, max_store_mb: u32) {
         self.down();
         let dir = self.conf.parent().expect("a folder").to_owned();
         fs::remove_dir_all(dir.join("jetstream")).expect("removed");
-        configure(&dir, self.port, max_store_bytes);
+        configure(&dir, self.port, max_store_mb);
         self.up();
     }
 

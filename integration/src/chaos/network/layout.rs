@@ -51,12 +51,13 @@ impl Network {
         let fabric = self.path("fabric");
         let store = self.path("nats");
         self.coordinator_command(&[
-            "fabric",
-            "init",
-            "--dir",
+            "--config",
+            text(&self.path("init.toml")),
+            "--fabric-dir",
             text(&fabric),
-            "--nats-port",
-            &clients[0].port().to_string(),
+            "init",
+            "--nats-listen",
+            &clients[0].to_string(),
             "--store-dir",
             text(&store),
         ]);
@@ -70,11 +71,9 @@ impl Network {
                 format!("nats://{}", proxy.address())
             });
             let mut settings = made
-                .replace("server_name: island", &format!("server_name: nats-{server}"))
-                .replace(
-                    &format!("port: {}", clients[0].port()),
-                    &format!("port: {}", clients[server].port()),
-                )
+                .replace("server_name: \"island\"", &format!("server_name: nats-{server}"))
+                .replace(&clients[0].to_string(), &clients[server].to_string())
+                .replace("include \"nats.local.conf\"", "")
                 .replace(text(&store), text(&self.store(server)))
                 .replace(text(&fabric.join("resolver")), text(&fabric.join(format!("resolver-{server}"))));
             // Routes lead through proxies only: the address that a server advertises to others cannot be connected to.
