@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Write as _,
     fs,
     net::IpAddr,
     path::{Path, PathBuf},
@@ -47,7 +48,7 @@ impl Machine {
     fn certify(&self, ca: &str) {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // Another name than that of the leaf, which would count as signed by itself.
+        // Another name than that of the leaf, which would count as its own issuer.
         params.distinguished_name.push(DnType::CommonName, "An authority of this test");
         let key = KeyPair::generate().expect("a key");
         let issuer = params.self_signed(&key).expect("a certificate");
@@ -166,11 +167,14 @@ impl Machine {
     }
 
     fn logs(&self) -> String {
-        let entries = fs::read_dir(self.folder.path()).expect("a folder").flatten();
-        let logs =
-            entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "log"));
-        logs.map(|path| format!("--- {}\n{}", path.display(), fs::read_to_string(&path).unwrap_or_default()))
-            .collect()
+        let mut all = String::new();
+        for path in fs::read_dir(self.folder.path()).expect("a folder").flatten().map(|entry| entry.path()) {
+            if path.extension().is_some_and(|end| end == "log") {
+                let text = fs::read_to_string(&path).unwrap_or_default();
+                let _ = writeln!(all, "--- {}\n{text}", path.display());
+            }
+        }
+        all
     }
 }
 

@@ -92,7 +92,7 @@ impl FailedLogins {
         if age >= WINDOW || failures < self.limit {
             return Ok(());
         }
-        let seconds = (WINDOW - age).as_secs() + 1;
+        let seconds = WINDOW.saturating_sub(age).as_secs() + 1;
         let message = format!("too many requests with invalid keys: try again in {seconds} s");
         Err(ApiError::new(Code::RateLimited, message).after(seconds))
     }

@@ -1,6 +1,7 @@
 //! `init`: sets a network up, or changes the settings of one.
 
 use std::{
+    fmt::Write as _,
     fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
@@ -204,11 +205,11 @@ fn mode(file: &Path) -> u32 {
 fn next_steps(file: &Path, config: &Config, confs: &[PathBuf]) -> String {
     let mut text = format!("settings: {}\n", file.display());
     for conf in confs {
-        text.push_str(&format!("next: nats-server -c {}\n", conf.display()));
+        let _ = writeln!(text, "next: nats-server -c {}", conf.display());
     }
-    text.push_str(&format!("next: island-coordinator --config {}\n", file.display()));
+    let _ = writeln!(text, "next: island-coordinator --config {}", file.display());
     if let Some(url) = &config.http.public_url {
-        text.push_str(&format!("then: island-agent enroll --coordinator {url}\n"));
+        let _ = writeln!(text, "then: island-agent enroll --coordinator {url}");
     }
     text
 }

@@ -143,7 +143,7 @@ impl Link {
             .await
             .map_err(|source| LinkError::Connect { url: url.to_owned(), source })?;
         let jetstream = jetstream::new(client.clone());
-        let link = Self { jetstream, client, keys, connectivity, dropped, replicas };
+        let link = Self { client, jetstream, keys, connectivity, dropped, replicas };
         match timeout(STREAM_TIMEOUT, link.ensure_stream()).await {
             Ok(Ok(())) => {}
             // Jobs run without the stream; [`Self::keep_stream`] goes on.

@@ -101,7 +101,7 @@ impl Certificate {
             }
             match self.reload() {
                 Ok(()) => {
-                    tracing::info!(certificate = %self.files.certificate.display(), "certificate replaced")
+                    tracing::info!(certificate = %self.files.certificate.display(), "certificate replaced");
                 }
                 Err(error) => {
                     tracing::warn!(error = %Chain(&error), "new certificate not usable; the old one stays in use");

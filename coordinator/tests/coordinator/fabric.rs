@@ -314,5 +314,5 @@ async fn an_island_that_leaves_and_the_readers_of_a_revoked_key_are_disconnected
             tokio::task::yield_now().await;
         }
     };
-    soon("the Island's return", returned).await;
+    soon("the Island's return", Box::pin(returned)).await;
 }
