@@ -18,16 +18,19 @@ mapfile -t ports < <(python3 -c 'import socket
 sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
 for socket in sockets: print(socket.getsockname()[1])')
 public_url=https://localhost:${ports[0]}
-openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost \
-    -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null
-install -D -m 0644 "$work/cert.pem" "$root/usr/local/share/ca-certificates/network.crt"
+openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj "/CN=An authority of this test" -keyout "$work/ca-key.pem" -out "$work/ca.pem" 2>/dev/null
+openssl req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout "$work/key.pem" -out "$work/request.pem" 2>/dev/null
+openssl x509 -req -in "$work/request.pem" -CA "$work/ca.pem" -CAkey "$work/ca-key.pem" -CAcreateserial -days 2 \
+    -extfile <(printf 'subjectAltName=DNS:localhost\n') -out "$work/cert.pem" 2>/dev/null
+printf "127.0.0.1 localhost\n" >>"$root/etc/hosts"
+install -D -m 0644 "$work/ca.pem" "$root/usr/local/share/ca-certificates/network.crt"
 boot
 
 say "installing"
 inside update-ca-certificates >/dev/null
 inside dpkg -i /coordinator.deb /nats.deb
 inside install -d -m 0755 /etc/island/tls
-inside install -m 0644 /usr/local/share/ca-certificates/network.crt /etc/island/tls/cert.pem
+inside tee /etc/island/tls/cert.pem <"$work/cert.pem" >/dev/null
 # Both services read it.
 inside tee /etc/island/tls/key.pem <"$work/key.pem" >/dev/null
 inside groupadd --system island-tls
@@ -38,15 +41,15 @@ inside chmod 0640 /etc/island/tls/key.pem
 say "setting the network up"
 coordinator --listen "127.0.0.1:${ports[0]}" init --public-url "$public_url" --nats-listen "127.0.0.1:${ports[1]}" \
     --tls-certificate /etc/island/tls/cert.pem --tls-key /etc/island/tls/key.pem
-inside systemctl enable --now island-nats island-coordinator
-ready() { curl --silent --cacert "$work/cert.pem" "$public_url/api/v1/ready" | grep -q '"ok"'; }
+inside systemctl enable --now island-nats island-coordinator || fail "the services did not start"
+ready() { curl --silent --cacert "$work/ca.pem" "$public_url/api/v1/ready" | grep -q '"ok"'; }
 until_true "the network" ready
 owner=$(inside stat -c %U /var/lib/island-nats/nats.conf /var/lib/island-coordinator/fabric/operator.seed | paste -sd' ')
 [ "$owner" = "island-nats island-coordinator" ] || fail "the files belong to $owner"
 inside systemctl show island-nats island-coordinator -p Id -p ActiveState -p User
 
 say "an Island joins it and runs a job"
-export SSL_CERT_FILE=$work/cert.pem SERVICE_API_URL=$public_url
+export SSL_CERT_FILE=$work/ca.pem SERVICE_API_URL=$public_url
 account=$(inside runuser -u island-coordinator -- island-coordinator --config /etc/island/coordinator.toml admin account create --email you@example.org --credits 10)
 SERVICE_API_KEY=$(inside runuser -u island-coordinator -- island-coordinator --config /etc/island/coordinator.toml admin key create --account "$account" --name laptop)
 export SERVICE_API_KEY
