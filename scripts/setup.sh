@@ -25,8 +25,8 @@ if is cargos test check; then packages+=(mmdebstrap); fi
 if is test check; then
     # `lint` measures the units' exposure.
     if is check && ! command -v systemd-analyze >/dev/null; then packages+=(systemd); fi
-    # The tests run the guide's commands, clients written for Node, images made around one static program, and network namespaces.
-    packages+=(curl jq busybox-static iproute2)
+    # The tests run the guide's commands, clients written for Node, images made around one static program, network namespaces, and kill by name.
+    packages+=(curl jq busybox-static iproute2 procps)
     # A Node from elsewhere is kept.
     { command -v node && command -v npm; } >/dev/null || packages+=(nodejs npm)
     # The tests run PostgreSQL servers and a Docker daemon of their own.

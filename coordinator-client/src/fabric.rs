@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_nats::{ConnectOptions, Event, Subscriber};
-use island_protocol::api::WatchCredentials;
+use island_protocol::{address::fabric_servers, api::WatchCredentials};
 use nkeys::KeyPair;
 use tokio::sync::mpsc;
 
@@ -50,7 +50,7 @@ impl FabricWatch {
             })
             .name("island sail")
             .custom_inbox_prefix(credentials.inbox_prefix.clone())
-            .connect(transport::servers(&url))
+            .connect(fabric_servers(&url))
             .await
             .map_err(|source| fabric_error(&url, source))?;
         Ok(Self { client, url, refusals })

@@ -1,7 +1,7 @@
 //! Where keys and tokens may be sent without encryption: to this machine, elsewhere only if the user allows it.
 
 use async_nats::{ConnectOptions, ServerAddr};
-use island_protocol::address::is_loopback;
+use island_protocol::address::{fabric_servers, is_loopback};
 use reqwest::Url;
 
 /// An address to which keys and tokens would be sent in plain text.
@@ -14,11 +14,6 @@ pub fn check_http(url: &str) -> Result<(), PlainText> {
     let parsed = Url::parse(url).ok().filter(|url| url.scheme() == "http");
     let is_plain = parsed.is_some_and(|url| !url.host_str().is_some_and(is_loopback));
     if is_plain { Err(PlainText(url.to_owned())) } else { Ok(()) }
-}
-
-/// Servers of an address of the fabric, which may list several, separated by commas.
-pub fn servers(url: &str) -> Vec<&str> {
-    url.split(',').map(str::trim).collect()
 }
 
 /// Options of a connection to the fabric at `url` that is encrypted, unless the server is on this machine.
@@ -54,7 +49,7 @@ pub fn is_encrypted(url: &str, allow_plaintext: bool) -> bool {
 
 /// Returns `None` if an address is invalid.
 fn parse(url: &str) -> Option<Vec<ServerAddr>> {
-    servers(url).into_iter().map(|server| server.parse().ok()).collect()
+    fabric_servers(url).into_iter().map(|server| server.parse().ok()).collect()
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub(crate) struct Rules {
     pub concurrent_jobs: u32,
     pub islands: u32,
     pub concurrent_streams: u32,
-    pub failed_logins_per_minute: u32,
+    pub invalid_keys_per_minute: u32,
     /// Credits of a new account.
     pub signup_credits: u32,
     /// Maximum requests that are answered at one time.
@@ -101,7 +101,7 @@ pub(crate) struct Api {
     pub requests: metrics::Requests,
     /// Memory for request bodies.
     pub bodies: body::BodyMemory,
-    pub failed_logins: client::FailedLogins,
+    pub invalid_keys: client::InvalidKeys,
     /// Writes that need not be awaited.
     pub deferred: deferred_writes::Sender,
     /// Triggered when the coordinator stops: streams end, so that their readers resume at another one.
@@ -130,7 +130,7 @@ impl Api {
         let document = Document::new(&context.catalogue);
         let (requests, bodies) = (metrics::Requests::default(), body::BodyMemory::default());
         let market = Market::default();
-        let failed_logins = client::FailedLogins::new(rules.failed_logins_per_minute);
+        let invalid_keys = client::InvalidKeys::new(rules.invalid_keys_per_minute);
         Self {
             execution,
             keys,
@@ -139,7 +139,7 @@ impl Api {
             streams,
             requests,
             bodies,
-            failed_logins,
+            invalid_keys,
             deferred,
             soft,
             document,

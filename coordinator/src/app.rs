@@ -280,7 +280,7 @@ fn rules(config: &Config) -> Rules {
         concurrent_jobs: config.limits.concurrent_jobs,
         islands: config.limits.islands,
         concurrent_streams: config.limits.concurrent_streams,
-        failed_logins_per_minute: config.limits.failed_logins_per_minute,
+        invalid_keys_per_minute: config.limits.invalid_keys_per_minute,
         signup_credits: config.accounts.signup_credits,
         max_requests: config.http.max_requests as usize,
         idempotency_ms: i64::from(config.retention.idempotency_h) * 3_600_000,

@@ -172,7 +172,7 @@ pub struct Limits {
     pub islands: u32,
     /// Maximum requests with an invalid key in a minute from one address, if the addresses of clients are known: with
     /// `http.tls` or `http.trusted_proxies`.
-    pub failed_logins_per_minute: u32,
+    pub invalid_keys_per_minute: u32,
 }
 
 impl Default for Limits {
@@ -182,7 +182,7 @@ impl Default for Limits {
             concurrent_jobs: 10,
             concurrent_streams: 5,
             islands: 1_000,
-            failed_logins_per_minute: 60,
+            invalid_keys_per_minute: 60,
         }
     }
 }

@@ -39,6 +39,7 @@ const SYSTEM: &[&str] = &[
     "printf",
     "python",
     "python3",
+    "runuser",
     "rustup",
     "sha256sum",
     "sqlite3",

@@ -107,7 +107,7 @@ control island-coordinator "libc6 (>= 2.36), libgcc-s1, systemd, ca-certificates
 
 # The server that the tests ran, because releases of Debian have older ones with known vulnerabilities.
 nats=$stage/island-nats
-put .tools/bin/nats-server "$nats/usr/lib/island"
+put "${ISLAND_NATS_SERVER:-.tools/bin/nats-server}" "$nats/usr/lib/island"
 install -D -m 0644 systemd/island-nats.service "$nats/usr/lib/systemd/system/island-nats.service"
 install -D -m 0644 systemd/island-nats.sysusers "$nats/usr/lib/sysusers.d/island-nats.conf"
 install -D -m 0644 systemd/island-nats.tmpfiles "$nats/usr/lib/tmpfiles.d/island-nats.conf"

@@ -13,6 +13,11 @@ pub fn is_loopback(host: &str) -> bool {
     }
 }
 
+/// Servers of an address of the fabric, which may list several, separated by commas.
+pub fn fabric_servers(url: &str) -> Vec<&str> {
+    url.split(',').map(str::trim).collect()
+}
+
 /// Where an artifact comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
@@ -117,6 +122,12 @@ mod tests {
         {
             assert!(!is_loopback(elsewhere), "{elsewhere}");
         }
+    }
+
+    #[test]
+    fn an_address_of_the_fabric_lists_servers() {
+        assert_eq!(fabric_servers("nats://127.0.0.1:4222"), ["nats://127.0.0.1:4222"]);
+        assert_eq!(fabric_servers("tls://a:1, tls://b:1"), ["tls://a:1", "tls://b:1"]);
     }
 
     #[test]

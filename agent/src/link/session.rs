@@ -10,6 +10,7 @@ use island_coordinator_client::{
 use island_daemon::{chain::Chain, notify, progress::Progress};
 use island_protocol::{
     FABRIC_VERSION,
+    address::fabric_servers,
     fabric::{Register, Registered},
     subjects::{self, REGISTER},
 };
@@ -189,7 +190,7 @@ impl Session {
                 let _ = events.send(event);
                 async {}
             })
-            .connect(transport::servers(&url))
+            .connect(fabric_servers(&url))
             .await
             .map_err(|error| {
                 if transport::is_encrypted(&url, self.allow_plaintext) {

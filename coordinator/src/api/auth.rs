@@ -55,10 +55,10 @@ impl FromRequestParts<Arc<Api>> for Caller {
             return Err(missing());
         }
         let client = parts.extensions.get().copied().unwrap_or(Client(None));
-        api.failed_logins.check(client)?;
+        api.invalid_keys.check(client)?;
         let holder = match authenticate(api, secret.trim()).await {
             Err(error) if error.code() == Code::InvalidApiKey => {
-                api.failed_logins.record(client);
+                api.invalid_keys.record(client);
                 return Err(error);
             }
             result => result?,

@@ -1,4 +1,4 @@
-//! The client of a request: its address, and how often it failed to authenticate.
+//! The client of a request: its address, and how many invalid keys it sent.
 
 use std::{
     collections::HashMap,
@@ -61,10 +61,10 @@ fn client(addresses: &Addresses, request: &Request) -> Option<IpAddr> {
     Some(client_address(peer, &forwarded, &addresses.trusted))
 }
 
-/// Requests with an invalid key or code in this minute, by client. Beyond the limit a client is refused before the
+/// Requests with an invalid key in this minute, by client. Beyond the limit a client is refused before the
 /// database is asked.
 #[derive(Debug)]
-pub(crate) struct FailedLogins {
+pub(crate) struct InvalidKeys {
     /// 0 means unlimited.
     limit: u32,
     window: Mutex<Window>,
@@ -76,7 +76,7 @@ struct Window {
     failures: HashMap<IpAddr, u32>,
 }
 
-impl FailedLogins {
+impl InvalidKeys {
     /// Allows `limit` failures in a minute.
     pub(super) fn new(limit: u32) -> Self {
         let window = Window { since: Instant::now(), failures: HashMap::new() };
@@ -135,28 +135,28 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failures_of_one_network_are_limited_for_a_minute() {
-        let logins = FailedLogins::new(2);
+        let keys = InvalidKeys::new(2);
         for _ in 0..2 {
-            logins.check(client("2001:db8::1")).expect("admitted");
-            logins.record(client("2001:db8::1"));
+            keys.check(client("2001:db8::1")).expect("admitted");
+            keys.record(client("2001:db8::1"));
         }
-        assert!(logins.check(client("2001:db8::ffff")).is_err(), "the same network");
-        logins.check(client("2001:db8:0:1::1")).expect("another network");
-        logins.check(client("192.0.2.1")).expect("another client");
+        assert!(keys.check(client("2001:db8::ffff")).is_err(), "the same network");
+        keys.check(client("2001:db8:0:1::1")).expect("another network");
+        keys.check(client("192.0.2.1")).expect("another client");
         tokio::time::advance(WINDOW).await;
-        logins.check(client("2001:db8::1")).expect("another minute");
-        logins.record(client("2001:db8::1"));
-        logins.check(client("2001:db8::1")).expect("one failure");
+        keys.check(client("2001:db8::1")).expect("another minute");
+        keys.record(client("2001:db8::1"));
+        keys.check(client("2001:db8::1")).expect("one failure");
     }
 
     #[tokio::test]
     async fn unknown_clients_are_not_limited() {
-        let logins = FailedLogins::new(1);
+        let keys = InvalidKeys::new(1);
         for _ in 0..3 {
-            logins.record(Client(None));
-            logins.check(Client(None)).expect("admitted");
+            keys.record(Client(None));
+            keys.check(Client(None)).expect("admitted");
         }
-        let unlimited = FailedLogins::new(0);
+        let unlimited = InvalidKeys::new(0);
         unlimited.record(client("192.0.2.1"));
         unlimited.check(client("192.0.2.1")).expect("admitted");
     }

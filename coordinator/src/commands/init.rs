@@ -4,6 +4,7 @@ use std::{
     fmt::Write as _,
     fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -149,9 +150,13 @@ fn given(settings: &Settings, options: &Init) -> anyhow::Result<Map<String, Valu
 }
 
 /// Settings that a network needs, for those that the file lacks.
-fn missing(folder: &Path, options: &Init, has_url: bool) -> Vec<(&'static str, &'static str, Value)> {
+fn missing(
+    folder: &Path,
+    options: &Init,
+    has_database_url: bool,
+) -> Vec<(&'static str, &'static str, Value)> {
     let mut missing = vec![("fabric", "dir", json!(folder.join("fabric")))];
-    if !has_url {
+    if !has_database_url {
         missing.push(("database", "path", json!(folder.join("island.db"))));
     }
     if Path::new(PACKAGED_CATALOGUE).is_dir() {
@@ -197,7 +202,6 @@ fn set(document: &mut DocumentMut, section: &str, key: &str, value: &Value) -> a
 
 /// The file's mode; a new file may be read by its owner only.
 fn mode(file: &Path) -> u32 {
-    use std::os::unix::fs::PermissionsExt as _;
     fs::metadata(file).map_or(0o600, |metadata| metadata.permissions().mode() & 0o777)
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    os::unix::fs::{MetadataExt as _, chown},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown},
     path::{Path, PathBuf},
 };
 
@@ -171,7 +171,6 @@ fn make_folder(path: &Path) -> Result<(), InitError> {
         return Ok(());
     }
     let made = fs::create_dir_all(path).and_then(|()| {
-        use std::os::unix::fs::PermissionsExt as _;
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
         give_to_owner_of_folder(path)
     });

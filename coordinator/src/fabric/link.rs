@@ -13,7 +13,11 @@ use bytes::Bytes;
 use fail::fail_point;
 use island_daemon::chain::Chain;
 use island_protocol::{
-    MAX_MESSAGE_BYTES, address::is_loopback, fabric::SIGNATURE_HEADER, ids::HostId, subjects,
+    MAX_MESSAGE_BYTES,
+    address::{fabric_servers, is_loopback},
+    fabric::SIGNATURE_HEADER,
+    ids::HostId,
+    subjects,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
@@ -139,7 +143,7 @@ impl Link {
                 record(&events, &counter, &event);
                 async {}
             })
-            .connect(servers(url))
+            .connect(fabric_servers(url))
             .await
             .map_err(|source| LinkError::Connect { url: url.to_owned(), source })?;
         let jetstream = jetstream::new(client.clone());
@@ -287,14 +291,9 @@ impl Link {
     }
 }
 
-/// Servers of an address, which may list several, separated by commas.
-pub(super) fn servers(url: &str) -> Vec<&str> {
-    url.split(',').map(str::trim).collect()
-}
-
 /// Whether clients refuse a fabric address: it is on another machine, and its server does not require TLS.
 fn is_refused(url: &str, requires_tls: bool) -> bool {
-    servers(url).into_iter().filter_map(|server| server.parse::<ServerAddr>().ok()).any(|server| {
+    fabric_servers(url).into_iter().filter_map(|server| server.parse::<ServerAddr>().ok()).any(|server| {
         let is_encrypted = match server.scheme() {
             "tls" | "wss" => true,
             "ws" => false,

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use async_nats::ConnectOptions;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use island_protocol::time::Timestamp;
+use island_protocol::{address::fabric_servers, time::Timestamp};
 use serde_json::{Map, Value};
 
 use super::{
     jwt::{self, Claims, MintError},
     keys::Authority,
-    link,
 };
 
 /// Maximum time for a reply of the server.
@@ -55,7 +54,7 @@ pub(crate) async fn update(
     let client = ConnectOptions::with_jwt(authority.system_user_jwt(now)?, sign)
         .name("island-coordinator revocations")
         .request_timeout(Some(TIMEOUT))
-        .connect(link::servers(url))
+        .connect(fabric_servers(url))
         .await
         .map_err(RevocationError::Connect)?;
     let sent = async {
