@@ -223,11 +223,7 @@ async fn the_operators_guide_starts_a_network() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let mut coordinator = prepared(coordinator, folder.path());
-    let url = format!("nats://127.0.0.1:{port}");
-    coordinator
-        .env("ISLAND_COORDINATOR_FABRIC__URL", url)
-        .args(["--listen", "127.0.0.1:0"])
-        .stdout(Stdio::piped());
+    coordinator.args(["--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
     let mut coordinator = Running(coordinator.stderr(Stdio::null()).spawn().expect("the coordinator"));
     let mut address = String::new();
     let lines = coordinator.0.stdout.take().expect("its output");

@@ -162,6 +162,10 @@ fn missing(
     if Path::new(PACKAGED_CATALOGUE).is_dir() {
         missing.push(("catalogue", "dir", json!(PACKAGED_CATALOGUE)));
     }
+    if let (Some(listen), None) = (options.nats_listen, &options.tls_certificate) {
+        let ip = if listen.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { listen.ip() };
+        missing.push(("fabric", "url", json!(format!("nats://{}", SocketAddr::new(ip, listen.port())))));
+    }
     let Some(url) = &options.public_url else { return missing };
     if options.tls_certificate.is_some() {
         let everywhere = IpAddr::from(Ipv6Addr::UNSPECIFIED);
