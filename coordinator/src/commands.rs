@@ -4,6 +4,7 @@ pub mod admin;
 mod backup;
 mod catalogue;
 mod init;
+mod migrate;
 mod serve;
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
@@ -43,6 +44,8 @@ enum Command {
     /// Manage accounts and keys directly in the database.
     #[command(subcommand)]
     Admin(admin::AdminCommand),
+    /// Migrate the database to this version and exit, before coordinators of it start. They would do so themselves.
+    Migrate,
     /// Write a consistent backup of the database, while coordinators use it.
     Backup {
         /// File to write; it must not exist.
@@ -145,6 +148,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Init(options) => init::run(&cli.settings, &options),
         Command::Catalogue(command) => catalogue::run(&config, command).await,
         Command::Admin(command) => admin::run(&config, &command).await,
+        Command::Migrate => migrate::run(&config).await,
         Command::Backup { file } => backup::back_up(&config, &file).await,
         Command::Restore { file } => backup::restore(&config, &file).await,
     }
@@ -172,6 +176,7 @@ mod tests {
         for arguments in [
             &["init", "--public-url", "https://island.example.org", "--nats-node", "n1=nats-1:6222"][..],
             &["--listen", "127.0.0.1:1", "init", "--nats-listen", "[::]:4222", "--replicas", "3"],
+            &["migrate"],
             &["backup", "backup.db"],
             &["restore", "backup.db"],
             &["admin", "audit"],

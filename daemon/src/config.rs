@@ -45,7 +45,7 @@ pub fn load<T: Serialize + DeserializeOwned + Default>(
         }
         layers = layers.merge(Toml::file_exact(file));
     }
-    extract(layers.merge(Env::prefixed(prefix).split("__")).merge(Serialized::defaults(flags)))
+    extract(layers.merge(environment(prefix)).merge(Serialized::defaults(flags)))
 }
 
 /// Loads settings of type `T` from the text of a file that is not written yet, and from the environment.
@@ -54,7 +54,12 @@ pub fn load_text<T: Serialize + DeserializeOwned + Default>(
     prefix: &str,
 ) -> Result<T, ConfigError> {
     let layers = Figment::from(Serialized::defaults(T::default())).merge(Toml::string(text));
-    extract(layers.merge(Env::prefixed(prefix).split("__")))
+    extract(layers.merge(environment(prefix)))
+}
+
+/// The variables that are settings. `<prefix>CONFIG_FILE` names the file of settings instead.
+fn environment(prefix: &str) -> Env {
+    Env::prefixed(prefix).ignore(&["config_file"]).split("__")
 }
 
 fn extract<T: DeserializeOwned>(layers: Figment) -> Result<T, ConfigError> {

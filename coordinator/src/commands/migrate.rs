@@ -1,0 +1,12 @@
+//! `migrate`.
+
+use std::process::ExitCode;
+
+use crate::{config::Config, storage::Store};
+
+/// Migrates the database.
+pub(super) async fn run(config: &Config) -> anyhow::Result<ExitCode> {
+    // Opening migrates.
+    Store::open(&config.database).await?.close().await;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,11 @@
+#!/bin/sh
+# Creates an account for the owner of this machine's Island, and a key, unless there is one.
+set -eu
+umask 077
+key=/var/lib/island-secrets/key
+[ ! -s "$key" ] || exit 0
+email=owner@island.invalid
+account=$(island-coordinator --config coordinator.toml admin account list | sed -n "s/^\([^\t]*\)\t$email\t.*/\1/p")
+[ -n "$account" ] || account=$(island-coordinator --config coordinator.toml admin account create --email "$email")
+island-coordinator --config coordinator.toml admin key create --account "$account" --name "the Island of this machine" >"$key.new"
+mv "$key.new" "$key"
