@@ -7,6 +7,7 @@ pub mod load;
 pub mod network;
 pub mod plan;
 pub mod proxy;
+mod standby;
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,21 +1,18 @@
 //! Wrong keys, forged Islands, other people's epochs: nothing changes.
 
-use std::sync::Arc;
-
-use base64::{Engine, prelude::BASE64_STANDARD};
 use island_coordinator_client::protocol::{
     FABRIC_VERSION,
-    api::{
-        Enroll, HostCredentials,
-        claim::{Claim, ClaimVerb},
-    },
+    api::HostCredentials,
     event::{AttemptEvent, Numbered},
     fabric::Output,
-    ids::{AttemptKey, HostId, Nonce},
-    subjects::{HostTopic, inbox_prefix},
-    time::Timestamp,
+    ids::{AttemptKey, HostId},
+    subjects::HostTopic,
 };
-use island_integration::{Network, expect::Story};
+use island_integration::{
+    Network,
+    expect::Story,
+    scripted_island::{enrollment, options},
+};
 use nkeys::KeyPair;
 use serde_json::json;
 
@@ -33,7 +30,7 @@ async fn an_id_belongs_to_the_key_that_enrolled_it() {
     let network = Network::start();
     let host: HostId = network.info("host_id").parse().expect("host id");
     let thief = KeyPair::new_user();
-    let error = network.client().enroll(&enrolment(&thief, host)).await.expect_err("refused");
+    let error = network.client().enroll(&enrollment(&thief, host)).await.expect_err("refused");
     assert_eq!(error.code(), Some("host_conflict"));
 }
 
@@ -48,7 +45,7 @@ async fn an_island_cannot_speak_for_another() {
 
     let key = KeyPair::new_user();
     let own = HostId(uuid::Uuid::new_v4());
-    let credentials = client.enroll(&enrolment(&key, own)).await.expect("enrol");
+    let credentials = client.enroll(&enrollment(&key, own)).await.expect("enrol");
     let (nats, mut violations) = connect(key, own, &credentials).await;
     let victim: HostId = network.info("host_id").parse().expect("host id");
     let forged = |epoch| Output {
@@ -74,44 +71,23 @@ async fn an_island_cannot_speak_for_another() {
     assert!(!story.text.contains("forged"));
 }
 
-fn enrolment(key: &KeyPair, host_id: HostId) -> Enroll {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
-    let sent_at = Timestamp::from_unix_ms(now.as_millis() as i64);
-    let nonce = Nonce(uuid::Uuid::new_v4());
-    let claim = Claim { verb: ClaimVerb::Enroll, host_id, account_id: None, nonce, sent_at };
-    let signature = key.sign(claim.to_string().as_bytes()).expect("sign");
-    Enroll {
-        host_id,
-        public_key: key.public_key(),
-        name: "forged".into(),
-        nonce,
-        sent_at,
-        signature: BASE64_STANDARD.encode(signature),
-    }
-}
-
 async fn connect(
     key: KeyPair,
     host: HostId,
     credentials: &HostCredentials,
 ) -> (async_nats::Client, tokio::sync::mpsc::UnboundedReceiver<String>) {
     let (sender, violations) = tokio::sync::mpsc::unbounded_channel();
-    let key = Arc::new(key);
-    let client = async_nats::ConnectOptions::with_jwt(credentials.user_jwt.clone(), move |nonce| {
-        let key = Arc::clone(&key);
-        async move { key.sign(&nonce).map_err(async_nats::AuthError::new) }
-    })
-    .custom_inbox_prefix(inbox_prefix(host))
-    .event_callback(move |event| {
-        let sender = sender.clone();
-        async move {
-            if let async_nats::Event::ServerError(error) = event {
-                let _ = sender.send(error.to_string());
+    let client = options(key, host, credentials)
+        .event_callback(move |event| {
+            let sender = sender.clone();
+            async move {
+                if let async_nats::Event::ServerError(error) = event {
+                    let _ = sender.send(error.to_string());
+                }
             }
-        }
-    })
-    .connect(&credentials.nats_url)
-    .await
-    .expect("connect");
+        })
+        .connect(&credentials.nats_url)
+        .await
+        .expect("connect");
     (client, violations)
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Debian packages of what is built: island-agent, island-update, island-coordinator, island-nats and island (the command line), into target/deb.
+# Debian packages of what is built: island-agent, island-update, island-coordinator, island-cargos, island-nats and island (the command line), into target/deb.
 #   packaging/debian/build.sh cuda                 the package island-agent-cuda instead, which takes hours
 #   PROFILE=release packaging/debian/build.sh      optimized for size and speed; `dev` packages what the tests ran
 set -euo pipefail
@@ -98,12 +98,24 @@ install -D -m 0644 systemd/island-coordinator.sysusers "$coordinator/usr/lib/sys
 install -D -m 0644 systemd/island-coordinator.tmpfiles "$coordinator/usr/lib/tmpfiles.d/island-coordinator.conf"
 install -D -m 0644 packaging/debian/settings/coordinator.toml "$coordinator/etc/island/coordinator.toml"
 install -D -m 0644 docs/operators.md "$coordinator/usr/share/doc/island-coordinator/operators.md"
+for file in packaging/alerts/island.yml packaging/dashboards/*.json; do
+    install -D -m 0644 "$file" "$coordinator/usr/share/island/${file#packaging/}"
+done
 (cd cargos && find . -path ./programs -prune -o -path ./fixtures -prune -o -path ./images -prune -o -name '*.toml' -print0) |
     while IFS= read -r -d '' file; do install -D -m 0644 "cargos/$file" "$coordinator/usr/share/island/cargos/$file"; done
 install -D -m 0644 cargos/models/island-tiny-chat.gguf "$coordinator/usr/share/island/cargos/models/island-tiny-chat.gguf"
 control island-coordinator "libc6 (>= 2.36), libgcc-s1, systemd, ca-certificates" "coordinator of an Island network: jobs, catalogue, credits and market
  Consumers submit jobs over HTTP, with OpenAI-compatible chat among them;
- Islands join over NATS. Books are kept in SQLite or PostgreSQL." "island-nats"
+ Islands join over NATS. Books are kept in SQLite or PostgreSQL." "island-nats, island-cargos"
+
+# Apart from the coordinator, because the images are larger than all other packages together.
+cargos=$stage/island-cargos
+for file in "$target"/cargos/built/*; do
+    case $file in */island-forwarder) ;; *) put "$file" "$cargos/usr/share/island/cargos/built" 0644 ;; esac
+done
+control island-cargos "island-coordinator (>= $version)" "programs and images of an Island network's utility Cargos
+ What the Cargos of the catalogue run that are programs: WebAssembly modules
+ and container images. A coordinator without them offers its models alone."
 
 # The server that the tests ran, because releases of Debian have older ones with known vulnerabilities.
 nats=$stage/island-nats

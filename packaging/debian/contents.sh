@@ -17,7 +17,7 @@ trap 'rm -rf "$work"' EXIT
 failures=0
 fail() { echo "contents: $*" >&2; failures=$((failures + 1)); }
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
-for package in island-agent island-coordinator island-nats island-update island; do
+for package in island-agent island-coordinator island-cargos island-nats island-update island; do
     dpkg-deb -x "$target/deb/${package}_${version}_$(dpkg --print-architecture).deb" "$work/$package"
 done
 agent=$work/island-agent coordinator=$work/island-coordinator
@@ -50,6 +50,11 @@ done < <(find "$work" -type f -print0)
 cargos() { (cd "$1" && find . \( -path ./programs -o -path ./fixtures -o -path ./images -o -path ./built \) -prune -o -name '*.toml' -print | LC_ALL=C sort); }
 diff <(cargos cargos) <(cargos "$coordinator/usr/share/island/cargos") >&2 || fail "island-coordinator lacks Cargos of the catalogue"
 
+# --- What operators watch a network with.
+for file in packaging/alerts/island.yml packaging/dashboards/*.json; do
+    cmp -s "$file" "$coordinator/usr/share/island/${file#packaging/}" || fail "island-coordinator lacks $file"
+done
+
 # --- The settings that come with the packages are valid, as they are and with every example in them.
 check() { # PROGRAM FILE
     "$1" --config "$2" config check >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "$2 is invalid"; }
@@ -67,4 +72,4 @@ for package in island-agent island-coordinator island-nats island-update; do
 done
 
 [ "$failures" = 0 ] || exit 1
-echo "contents: $(find "$work" -type f | wc -l) files in five packages are as they should be"
+echo "contents: $(find "$work" -type f | wc -l) files in six packages are as they should be"

@@ -21,8 +21,9 @@ use tempfile::TempDir;
 use super::{
     plan::{Disk, Fault, Link, Part, Size},
     proxy::Proxy,
+    standby::Pair,
 };
-use crate::{expect::eventually, postgres::Server, processes};
+use crate::{expect::eventually, network::program, postgres::Server, processes};
 
 /// Size of an Island's disk.
 const DISK_BYTES: u64 = 64 << 20;
@@ -34,6 +35,25 @@ struct Running {
     program: PathBuf,
     arguments: Vec<String>,
     child: Option<Child>,
+}
+
+/// The programs of a version.
+#[derive(Debug, Clone)]
+pub struct Version {
+    coordinator: PathBuf,
+    agent: PathBuf,
+}
+
+impl Version {
+    /// The one under test.
+    pub fn current() -> Self {
+        Self { coordinator: program("island-coordinator"), agent: program("island-agent") }
+    }
+
+    /// One whose programs are in this folder. Agents start the workers beside them.
+    pub fn in_folder(folder: &Path) -> Self {
+        Self { coordinator: folder.join("island-coordinator"), agent: folder.join("island-agent") }
+    }
 }
 
 /// What one fault at a time may change.
@@ -79,14 +99,76 @@ pub struct Network {
     /// The other way of each route, since each of two servers connects to the other.
     returns: BTreeMap<(usize, usize), Proxy>,
     database: String,
+    /// The version of parts that have not been replaced.
+    version: Version,
     key: String,
     /// Whether the Islands' folders are disks of their own.
     has_disks: bool,
     /// Stops with the network.
-    _postgres: Server,
+    postgres: Mutex<Database>,
+}
+
+/// The database's servers.
+#[derive(Debug)]
+enum Database {
+    One { _server: Server },
+    Pair(Pair),
 }
 
 impl Network {
+    /// The same, with a standby of the database that can take its place.
+    pub async fn start_with_standby(size: Size, lease: Duration) -> Self {
+        let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
+        let current = folder.path().join("database");
+        let start = move || {
+            let folder = || tempfile::Builder::new().prefix("island-pg-").tempdir().expect("folder").keep();
+            Pair::start(folder(), folder(), current)
+        };
+        let pair = tokio::task::spawn_blocking(start).await.expect("PostgreSQL starts");
+        let address = pair.database();
+        Self::start_on(folder, size, lease, Database::Pair(pair), address, false, Version::current()).await
+    }
+
+    /// The same as [`Self::start`] with the programs of another version.
+    pub async fn start_version(size: Size, lease: Duration, version: Version) -> Self {
+        let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
+        let postgres = tokio::task::spawn_blocking(Server::start).await.expect("PostgreSQL starts");
+        let address = postgres.database();
+        Self::start_on(folder, size, lease, Database::One { _server: postgres }, address, false, version)
+            .await
+    }
+
+    /// Stops a part in order, and starts it with the program of a version.
+    pub async fn replace(&self, part: Part, version: &Version) {
+        let pid = self.pid(part).expect("it runs");
+        self.struck().insert(Place::Part(part));
+        signal(pid, Signal::TERM);
+        eventually("a part stops", || async {
+            let mut parts = self.parts();
+            let child = parts.get_mut(&part).and_then(|running| running.child.as_mut());
+            child?.try_wait().expect("its state").map(|_| ())
+        })
+        .await;
+        let program = match part {
+            Part::Coordinator(_) => &version.coordinator,
+            Part::Agent(_) => &version.agent,
+            _ => panic!("{part} has no version"),
+        };
+        self.parts().get_mut(&part).expect("a part").program.clone_from(program);
+        self.run(part);
+        self.struck().remove(&Place::Part(part));
+    }
+
+    /// Lets the standby of the database take its place, as after the loss of a machine.
+    pub async fn fail_over(self: &std::sync::Arc<Self>) {
+        let network = self.clone();
+        let switch = move || match &mut *network.postgres.lock().expect("no holder panicked") {
+            Database::Pair(pair) => pair.fail_over(),
+            Database::One { .. } => panic!("there is no standby"),
+        };
+        tokio::task::spawn_blocking(switch).await.expect("the standby takes over");
+    }
+
     /// Starts everything, and waits until all Islands are online.
     pub async fn start(size: Size, lease: Duration) -> Self {
         let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
@@ -99,7 +181,20 @@ impl Network {
             Server::start_in(folder)
         };
         let postgres = tokio::task::spawn_blocking(start).await.expect("PostgreSQL starts");
-        let database = postgres.database();
+        let address = postgres.database();
+        let database = Database::One { _server: postgres };
+        Self::start_on(folder, size, lease, database, address, has_disks, Version::current()).await
+    }
+
+    async fn start_on(
+        folder: TempDir,
+        size: Size,
+        lease: Duration,
+        postgres: Database,
+        database: String,
+        has_disks: bool,
+        version: Version,
+    ) -> Self {
         fs::create_dir(folder.path().join("logs")).expect("a folder");
         let mut network = Self {
             folder,
@@ -109,9 +204,10 @@ impl Network {
             links: BTreeMap::new(),
             returns: BTreeMap::new(),
             database,
+            version,
             key: String::new(),
             has_disks,
-            _postgres: postgres,
+            postgres: Mutex::new(postgres),
         };
         network.lay_out(lease).await;
         let parts: Vec<Part> = network.parts().keys().copied().collect();
@@ -227,7 +323,13 @@ impl Network {
             }
             Fault::EmptyStore(server, down) => {
                 self.kill(Part::Server(server));
-                fs::remove_dir_all(self.store(server)).expect("remove the store");
+                // A server that was killed at its start has none yet.
+                match fs::remove_dir_all(self.store(server)) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        panic!("remove the store: {error}")
+                    }
+                    _ => {}
+                }
                 tokio::time::sleep(down).await;
                 self.run(Part::Server(server));
                 true

@@ -67,6 +67,11 @@ impl Server {
 
     /// The same in this folder, which must be empty.
     pub(crate) fn start_in(folder: PathBuf) -> Self {
+        Self::start_with(folder, &[])
+    }
+
+    /// The same with settings that override the usual ones.
+    pub(crate) fn start_with(folder: PathBuf, settings: &[&str]) -> Self {
         let programs = programs().expect(MISSING);
         let user = user();
         if let Some((uid, gid)) = user {
@@ -83,7 +88,17 @@ impl Server {
             "data",
         ]);
         run(initdb.current_dir(&folder));
-        let guard = guard(&programs.join("postgres"), &folder, user);
+        Self::run_data(programs, folder, user, settings)
+    }
+
+    /// Runs the server on the data in its folder.
+    pub(crate) fn run_data(
+        programs: PathBuf,
+        folder: PathBuf,
+        user: Option<(u32, u32)>,
+        settings: &[&str],
+    ) -> Self {
+        let guard = guard(&programs.join("postgres"), &folder, user, settings);
         let server = Self { programs, folder, databases: AtomicU32::new(0), _guard: guard };
         server.wait();
         server
@@ -99,7 +114,8 @@ impl Server {
         }
     }
 
-    fn command(&self, program: &str) -> Command {
+    /// A program of PostgreSQL that connects to the server.
+    pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.programs.join(program));
         command.arg("-h").arg(&self.folder).args(["-U", "island"]);
         command
@@ -113,23 +129,24 @@ impl Server {
     }
 }
 
-fn guard(program: &Path, folder: &Path, user: Option<(u32, u32)>) -> Child {
+fn guard(program: &Path, folder: &Path, user: Option<(u32, u32)>, settings: &[&str]) -> Child {
     let log = fs::File::create(folder.join("log")).expect("log");
     let mut guard = as_user(Path::new("/bin/sh"), user);
     guard.args(["-c", GUARD, "guard"]).arg(folder).arg(program).args(["-D", "data"]);
     guard.arg("-c").arg(format!("unix_socket_directories={}", folder.display()));
-    guard.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
+    guard.args(SETTINGS.iter().chain(settings).flat_map(|setting| ["-c", setting]));
     guard.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
     guard.spawn().expect("the guard starts")
 }
 
-fn run(command: &mut Command) {
+/// Runs a program of PostgreSQL to its end.
+pub(crate) fn run(command: &mut Command) {
     let done = command.output().expect("a program of PostgreSQL starts");
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// `ISLAND_POSTGRES_BIN`, else the newest version that the distribution installed, else the search path.
-fn programs() -> Option<PathBuf> {
+pub(crate) fn programs() -> Option<PathBuf> {
     if let Some(folder) = env::var_os("ISLAND_POSTGRES_BIN") {
         return Some(folder.into());
     }
@@ -144,7 +161,7 @@ fn programs() -> Option<PathBuf> {
 }
 
 /// The user to run as: PostgreSQL refuses to run as root.
-fn user() -> Option<(u32, u32)> {
+pub(crate) fn user() -> Option<(u32, u32)> {
     let own = fs::metadata("/proc/self").expect("own process").uid();
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let of = |name: &str| {
@@ -155,7 +172,8 @@ fn user() -> Option<(u32, u32)> {
     (own == 0).then(|| of("postgres").or_else(|| of("nobody")).expect("a user to run PostgreSQL as"))
 }
 
-fn as_user(program: &Path, user: Option<(u32, u32)>) -> Command {
+/// A program that runs as this user.
+pub(crate) fn as_user(program: &Path, user: Option<(u32, u32)>) -> Command {
     let mut command = Command::new(program);
     if let Some((uid, gid)) = user {
         command.uid(uid).gid(gid);

@@ -12,12 +12,9 @@ use std::{
 use serde_json::json;
 
 use super::{DISK_BYTES, Network, Part, mount, run, text};
-use crate::{
-    chaos::{
-        plan::{Link, links},
-        proxy::{Proxy, Target},
-    },
-    network::program,
+use crate::chaos::{
+    plan::{Link, links},
+    proxy::{Proxy, Target},
 };
 
 /// Credits of the consumer.
@@ -116,7 +113,7 @@ impl Network {
             let path = self.path(&format!("coordinator-{number}.toml"));
             fs::write(&path, toml::to_string(&settings).expect("TOML")).expect("write the settings");
             let arguments = vec!["--config".to_owned(), text(&path).to_owned(), "serve".to_owned()];
-            self.add(Part::Coordinator(number), program("island-coordinator"), arguments);
+            self.add(Part::Coordinator(number), self.version.coordinator.clone(), arguments);
         }
     }
 
@@ -159,7 +156,7 @@ impl Network {
             let path = self.path(&format!("island-{number}.toml"));
             fs::write(&path, toml::to_string(&settings).expect("TOML")).expect("write the settings");
             let arguments = vec!["--config".to_owned(), text(&path).to_owned(), "run".to_owned()];
-            self.add(Part::Agent(number), program("island-agent"), arguments);
+            self.add(Part::Agent(number), self.version.agent.clone(), arguments);
         }
     }
 
@@ -174,7 +171,7 @@ impl Network {
     }
 
     fn coordinator_command(&self, arguments: &[&str]) -> String {
-        run(Command::new(program("island-coordinator")).args(arguments))
+        run(Command::new(&self.version.coordinator).args(arguments))
     }
 }
 
