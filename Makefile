@@ -6,7 +6,7 @@ PREFIX ?= $(HOME)/.local
 # What `island dev` starts, and so what a demonstration needs.
 DEMO := --package island-cli --package island-coordinator --package island-agent --package island-runtimes-llmcpp --bins
 
-.PHONY: help setup cargos demo install test check fmt lint doc macos bench sim fuzz soak chaos detection parity vulkan gpu-check deb deb-cuda deb-test
+.PHONY: help setup cargos demo install test check fmt lint doc macos bench sim fuzz soak chaos upgrade detection parity vulkan gpu-check deb deb-cuda deb-test images images-test
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,8 @@ check: ## Everything a change must pass; a test that cannot run here fails
 	@scripts/setup.sh check
 	@$(MAKE) --no-print-directory fmt lint doc test
 	@PROFILE=dev packaging/debian/contents.sh
+	@packaging/compose/test.sh config
+	@PROFILE=dev packaging/kubernetes/validate.sh
 
 SEEDS ?= 100000
 sim: ## Simulate SEEDS networks in virtual time from SEED on, and search for rare defects that are put back
@@ -56,6 +58,10 @@ chaos: ## Kill, freeze and cut a whole network STRIKES times by the plan of SEED
 	@scripts/setup.sh test
 	cargo build --locked --workspace --all-targets
 	ISLAND_STRICT=1 ISLAND_CHAOS_STRIKES=$(STRIKES) ISLAND_CHAOS_SEED=$(SEED) cargo test --locked --workspace --test chaos -- --nocapture
+
+upgrade: ## Upgrade a network of the previous version (PREVIOUS=commit) part by part under load
+	@scripts/setup.sh test
+	scripts/upgrade.sh
 
 detection: ## Kill and freeze workers, agents and coordinators under streams: how soon is it noticed, how soon do the streams go on?
 	@scripts/setup.sh test
@@ -100,6 +106,14 @@ deb-test: ## Install, join, run, upgrade, update, remove and purge what `make de
 	@packaging/debian/network.sh
 	@HOSTILE=$$(cargo test --locked --workspace --test hostile --no-run --message-format=json 2>/dev/null | \
 		jq -r 'select(.executable and (.manifest_path | endswith("runtimes/worker/Cargo.toml"))).executable') packaging/debian/boot.sh
+
+images: ## Container images made from the packages, without a registry, loaded into the Docker Engine; PROFILE=dev takes what the tests run
+	@if [ "$(PROFILE)" != dev ]; then $(MAKE) --no-print-directory deb; fi
+	@PROFILE=$(PROFILE) packaging/images/build.sh
+
+images-test: ## Run jobs in the network of packaging/compose and kill parts of it, and start the pods of packaging/kubernetes in Docker (root); PROFILE=dev as above
+	@PROFILE=$(PROFILE) packaging/compose/test.sh
+	@packaging/kubernetes/test.sh
 
 soak: setup ## Small jobs of every engine: what grows with them? JOBS=100000 MODELS=36 SLOW_JOBS=10000
 	cargo build --locked --workspace --all-targets

@@ -155,6 +155,12 @@ if is test check && command -v dpkg-query >/dev/null && ! [ -x .tools/caddy/usr/
     scripts/packages.sh .tools/caddy - files caddy
 fi
 
+# --- Prometheus, which the tests scrape a network with: unpacked only, for the same reason.
+if is test check && command -v dpkg-query >/dev/null && ! [ -x .tools/prometheus/usr/bin/promtool ]; then
+    say "fetching Prometheus into .tools/prometheus"
+    scripts/packages.sh .tools/prometheus - files prometheus
+fi
+
 # --- schemathesis, apart from the clients: what it needs must not decide what they get.
 if is test check && ! cmp -s scripts/schemathesis.txt .tools/schemathesis.stamp; then
     say "installing schemathesis into .tools/schemathesis"

@@ -18,6 +18,7 @@ use island_daemon::{
     lifecycle::Lifecycle,
     notify,
     progress::{Progress, Watchdog},
+    traces::{Exporter, Traces},
 };
 use island_protocol::{
     asking::Asking,
@@ -53,6 +54,7 @@ use crate::{
         heartbeat, hub, lease,
         session::{self, About, Session},
     },
+    notices::Notices,
     policy::{Rules, gpus},
     pool::{Pool, PoolConfig},
     preload::Preloader,
@@ -116,9 +118,12 @@ pub struct Agent {
     fabric: Arc<Fabric>,
     supervisor: Arc<Supervisor>,
     preloader: Arc<Preloader>,
+    notices: Arc<Notices>,
     sources: Arc<Sources>,
     page_port: Option<u16>,
     otlp: OtlpSection,
+    /// Sends traces, if a collector is set.
+    exporter: Option<Exporter>,
     log_dir: PathBuf,
     cache_dir: PathBuf,
     measure: bool,
@@ -186,6 +191,7 @@ impl Agent {
         let cache_dir = config.cache_dir();
         let earnings = Arc::new(Earnings::load(&state));
         let governor = Arc::new(Governor::load(config.policy.clone(), &state, meter.latest()));
+        let (traces, exporter) = traces(&config.otlp);
         let supervisor = Supervisor::new(Parts {
             capabilities,
             cache: cache.clone(),
@@ -202,6 +208,7 @@ impl Agent {
             stance: governor.stance(),
             earnings: Arc::clone(&earnings),
             preload: config.preload.clone(),
+            traces,
         });
         let preloader = Preloader::new(
             identity.host_id(),
@@ -211,6 +218,7 @@ impl Agent {
             config.preload.clone(),
         );
         let preloader = Arc::new(preloader);
+        let notices = Arc::new(Notices::new(config.client_of(&config.api_url)?));
         let sources = Sources {
             name: config.name.clone(),
             api_url: config.api_url.clone(),
@@ -220,6 +228,7 @@ impl Agent {
             load: meter.latest(),
             cache: cache.clone(),
             preloader: Arc::clone(&preloader),
+            notices: Arc::clone(&notices),
             governor,
             earnings,
             checker: Checker::new(Arc::clone(&identity), config.client_of(&config.api_url)?),
@@ -246,9 +255,11 @@ impl Agent {
             fabric,
             supervisor,
             preloader,
+            notices,
             sources: Arc::new(sources),
             page_port: config.page.port,
             otlp: config.otlp,
+            exporter,
             log_dir,
             cache_dir,
             measure: config.measure,
@@ -257,7 +268,20 @@ impl Agent {
     }
 
     /// Runs until stopped.
-    pub async fn run(self) -> Result<ExitCode, StartError> {
+    pub async fn run(mut self) -> Result<ExitCode, StartError> {
+        let Some(exporter) = self.exporter.take() else { return self.work().await };
+        let stop = CancellationToken::new();
+        let worked = async {
+            let ended = self.work().await;
+            // Spans end with what they are about.
+            stop.cancel();
+            ended
+        };
+        let (ended, ()) = tokio::join!(worked, exporter.run(stop.clone()));
+        ended
+    }
+
+    async fn work(self) -> Result<ExitCode, StartError> {
         let life = Lifecycle::new(self.drain + STOP_MARGIN);
         tracing::info!(host_id = %self.identity.host_id(), "starting");
         self.supervisor.recover().await.map_err(StartError::Recover)?;
@@ -371,6 +395,8 @@ impl Agent {
         // Ends with `soft`: no job waits for a preload.
         let (preloader, stop) = (Arc::clone(&self.preloader), life.soft());
         life.spawn("preload", well(async move { preloader.run(stop).await }));
+        let (notices, stop) = (Arc::clone(&self.notices), life.soft());
+        life.spawn("notices", well(async move { notices.run(stop).await }));
         life.spawn("job-logs", well(job_logs::prune(self.log_dir.clone(), link.clone())));
 
         let (supervisor, governor) = (Arc::clone(&self.supervisor), Arc::clone(&self.sources.governor));
@@ -385,6 +411,13 @@ impl Agent {
         });
         Ok(watchdog)
     }
+}
+
+/// Where the traces that coordinators begin are recorded.
+fn traces(settings: &OtlpSection) -> (Traces, Option<Exporter>) {
+    let Some(endpoint) = &settings.endpoint else { return (Traces::default(), None) };
+    let (traces, exporter) = Traces::to(endpoint, "island-agent", env!("CARGO_PKG_VERSION"), 0.0);
+    (traces, Some(exporter))
 }
 
 /// Returns the owner's rules for containers with the path of the forwarder. Without a forwarder no egress is possible, so none is offered.

@@ -97,7 +97,7 @@ pub struct Config {
     pub policy: Rules,
     /// The owner's page on this machine.
     pub page: PageSection,
-    /// Where metrics are sent.
+    /// Where metrics and traces are sent.
     pub otlp: OtlpSection,
 }
 
@@ -198,14 +198,14 @@ pub struct MemorySection {
     pub reserve_vram_mb: u64,
 }
 
-/// Where metrics are sent.
+/// Where metrics, and traces that a coordinator records, are sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OtlpSection {
     /// Address of an OpenTelemetry collector, such as `http://127.0.0.1:4318`; absent, nothing is sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Seconds between two exports.
+    /// Seconds between two exports of metrics.
     pub every_s: u64,
 }
 

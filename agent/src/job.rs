@@ -6,7 +6,10 @@ use std::{sync::Arc, time::Duration};
 
 use fail::fail_point;
 use island_cache::Cache;
-use island_daemon::chain::Chain;
+use island_daemon::{
+    chain::Chain,
+    traces::{Kind, Span},
+};
 use island_protocol::{
     FABRIC_VERSION,
     cargo::CargoSpec,
@@ -15,7 +18,7 @@ use island_protocol::{
     ids::AttemptKey,
     job::{Failure, FailureCode, Outcome},
 };
-use island_runtimes_api::RunRequest;
+use island_runtimes_api::{RunRequest, Step};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -57,6 +60,8 @@ pub struct JobContext {
     pub pool: Arc<Pool>,
     /// Reports events to the coordinator.
     pub fabric: Arc<Fabric>,
+    /// From the acceptance of the attempt to its end on this Island.
+    pub trace: Span,
 }
 
 /// Where an attempt of an earlier run of the agent was found.
@@ -77,6 +82,8 @@ enum Broken {
     Worker { failure: Failure, retry: bool },
 }
 
+/// Name of the programs of engines in traces.
+const WORKER: &str = "island-worker";
 /// Bytes of its worker's folder that a job may be expected to fill, and of its debug log.
 const SCRATCH_BYTES: u64 = 32 << 20;
 
@@ -86,17 +93,19 @@ pub fn job_space(cargo: &CargoSpec) -> u64 {
 }
 
 /// Runs an attempt until its end is committed or the coordinator drops it.
-pub async fn run(context: JobContext, held: Option<RecoveredAttempt>) {
-    let attempt = Arc::clone(&context.attempt);
+pub async fn run(mut context: JobContext, held: Option<RecoveredAttempt>) {
+    let (attempt, fabric) = (Arc::clone(&context.attempt), Arc::clone(&context.fabric));
+    let earnings = Arc::clone(&context.earnings);
     let execute = async {
         if let Err(failure) = context.execute(held).await {
             let outcome = Outcome::failed(failure);
             attempt.end(AttemptEvent::Ended { outcome });
         }
         attempt.step(AttemptStep::End);
+        context.record_end();
         context.publish_end_status().await;
     };
-    finish(&attempt, &context.fabric, &context.earnings, execute).await;
+    finish(&attempt, &fabric, &earnings, execute).await;
 }
 
 /// Reports an attempt while `execute` runs, until both are done or the coordinator drops it.
@@ -165,8 +174,9 @@ impl JobContext {
         self.attempt.step(AttemptStep::Prepare);
         self.publish_status("preparing", None).await;
         let prepare = async {
+            let trace = self.trace.child("prepare", Kind::Internal);
             let space = self.reserve(job_space(&self.attempt.assignment().cargo)).await?;
-            Ok::<_, Broken>((space, self.prepare().await?))
+            Ok::<_, Broken>((space, self.prepare(&trace).await?))
         };
         let (_space, (files, visit)) = self.until_stopped(prepare).await.map_err(Broken::Failed)??;
         self.run_in(&files, visit).await
@@ -179,6 +189,7 @@ impl JobContext {
         self.push(AttemptEvent::Status { state: "running".into() })?;
         self.attempt.step(AttemptStep::Start);
         self.publish_status("started", None).await;
+        let trace = self.trace.child("run", Kind::Internal);
         let assignment = self.attempt.assignment();
         let request = RunRequest {
             cargo: assignment.cargo.clone(),
@@ -194,11 +205,13 @@ impl JobContext {
             attempt: Arc::clone(&self.attempt),
             first_event: self.attempt.with_spool(Spool::next),
             request: Box::new(request),
+            reports_steps: trace.is_recorded(),
             sink,
         };
         fail_point!("job.begin", island_daemon::failpoint::crash);
         let guard = RunGuard::begin(visit.worker(), self.attempt.key(), command);
-        let done = beside(exit.as_mut(), self.follow(guard, events)).await;
+        let done = beside(exit.as_mut(), self.follow(guard, events, &trace)).await;
+        self.record_steps(&trace);
         // Before the list of connections, which is appended when `exit` is dropped.
         self.pool.collect_log(visit.worker(), self.attempt.key());
         if assignment.isolated {
@@ -219,7 +232,8 @@ impl JobContext {
         let from = self.attempt.with_spool(Spool::next);
         let command = Command::Resume { attempt: Arc::clone(&self.attempt), from, sink };
         let guard = RunGuard::begin(visit.worker(), self.attempt.key(), command);
-        let done = beside(exit.as_mut(), self.follow(guard, events)).await;
+        // The worker was not requested to report its steps.
+        let done = beside(exit.as_mut(), self.follow(guard, events, &Span::default())).await;
         // Before the list of connections, which is appended when `exit` is dropped.
         self.pool.collect_log(visit.worker(), self.attempt.key());
         if self.attempt.assignment().isolated {
@@ -237,7 +251,9 @@ impl JobContext {
         &self,
         mut guard: RunGuard<'_>,
         mut events: mpsc::UnboundedReceiver<Vec<Numbered<AttemptEvent>>>,
+        trace: &Span,
     ) -> Result<(), Broken> {
+        let mut first_output = Some(trace.child("first output", Kind::Internal));
         let (key, worker) = (guard.key, guard.worker);
         let mut told_to_end = false;
         let stop = self.stopped();
@@ -258,6 +274,7 @@ impl JobContext {
                         return Err(broken_by(worker).await);
                     };
                     let ended = self.take(worker, batch)?;
+                    first_output = first_output.filter(|_| !self.attempt.with_spool(Spool::has_output));
                     if ended {
                         guard.ended = true;
                         return Ok(());
@@ -272,6 +289,22 @@ impl JobContext {
                     return Err(Broken::Failed(self.attempt.reason().unwrap_or_else(deadline_failure)));
                 }
             }
+        }
+    }
+
+    /// Records the steps that the worker reported.
+    fn record_steps(&self, run: &Span) {
+        for Step { phase, begin_us, length_us } in self.attempt.take_steps() {
+            let (begin, length) = (Duration::from_micros(begin_us), Duration::from_micros(length_us));
+            run.record_step(WORKER, phase.as_str(), begin, length);
+        }
+    }
+
+    /// Records the end of the attempt.
+    fn record_end(&mut self) {
+        let end = self.attempt.with_spool(|spool| spool.end().cloned());
+        if let Some(AttemptEvent::Ended { outcome: Outcome::Failed { failure, .. } }) = end {
+            self.trace.fail(failure.code);
         }
     }
 

@@ -62,6 +62,7 @@ pub mod job_logs;
 pub mod journal;
 pub mod link;
 pub mod model_demand;
+pub mod notices;
 pub mod policy;
 pub mod pool;
 pub mod preload;

@@ -15,7 +15,10 @@ use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
 use fail::fail_point;
 use futures::FutureExt as _;
 use island_cache::Cache;
-use island_daemon::latest::Latest;
+use island_daemon::{
+    latest::Latest,
+    traces::{Kind, TraceContext, Traces},
+};
 use island_protocol::{
     artifact::Artifact,
     event::AttemptEvent,
@@ -27,6 +30,7 @@ use island_protocol::{
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
 use self::{attempt_table::AttemptTable, refusals::Refusals};
 use crate::{
@@ -84,6 +88,8 @@ pub struct Parts {
     pub earnings: Arc<Earnings>,
     /// The owner's settings of preloads, which apply to hints of the coordinator, too.
     pub preload: PreloadSection,
+    /// Records what coordinators record.
+    pub traces: Traces,
 }
 
 /// Accepts, cancels and stops attempts.
@@ -121,8 +127,12 @@ impl Supervisor {
         })
     }
 
-    /// Accepts an attempt, or returns the reason against it. Fast: downloads and loads nothing.
-    pub fn assign(self: &Arc<Self>, assignment: Assignment) -> Result<(), Refusal> {
+    /// Accepts an attempt, or returns the reason against it. Fast: downloads and loads nothing. `trace` is its place in a trace.
+    pub fn assign(
+        self: &Arc<Self>,
+        assignment: Assignment,
+        trace: Option<TraceContext>,
+    ) -> Result<(), Refusal> {
         let key = assignment.key;
         let invalid = |message: &str| Refusal { reason: RefusalReason::Invalid, message: message.to_owned() };
         if assignment.first_event == 0 {
@@ -156,8 +166,13 @@ impl Supervisor {
             older.forget();
         }
         tracing::info!(%key, cargo = %attempt.assignment().cargo.slug, "accepted");
-        self.spawn(attempt, None);
+        self.spawn(attempt, None, trace);
         Ok(())
+    }
+
+    /// Records what coordinators record.
+    pub fn traces(&self) -> &Traces {
+        &self.parts.traces
     }
 
     /// Cancels an attempt.
@@ -310,10 +325,24 @@ impl Supervisor {
         Ok(AttemptHandle::new(assignment, spool, now, now))
     }
 
-    fn spawn(self: &Arc<Self>, attempt: Arc<AttemptHandle>, held: Option<job::RecoveredAttempt>) {
+    fn spawn(
+        self: &Arc<Self>,
+        attempt: Arc<AttemptHandle>,
+        held: Option<job::RecoveredAttempt>,
+        trace: Option<TraceContext>,
+    ) {
         let supervisor = Arc::clone(self);
         self.wake_heartbeat();
-        self.tasks.spawn(async move {
+        // What is logged about the attempt has its ids.
+        let log = {
+            let (key, cargo) = (attempt.key(), &attempt.assignment().cargo.slug);
+            tracing::info_span!(parent: None, "attempt", job = %key.job_id, attempt = key.attempt, %cargo)
+        };
+        let mut trace = self.parts.traces.follow("attempt", Kind::Internal, trace);
+        trace.set("island.host.id", self.parts.fabric.host_id());
+        trace.set("island.job.id", attempt.key().job_id);
+        trace.set("island.attempt", attempt.key().attempt);
+        let run = async move {
             let key = attempt.key();
             let context = JobContext {
                 attempt: Arc::clone(&attempt),
@@ -324,16 +353,19 @@ impl Supervisor {
                 earnings: Arc::clone(&supervisor.parts.earnings),
                 pool: Arc::clone(&supervisor.parts.pool),
                 fabric: Arc::clone(&supervisor.parts.fabric),
+                trace,
             };
             // The guard removes the attempt even if its task panics.
             let _guard = ForgetOnDrop { supervisor: &supervisor, attempt: &attempt };
-            let run = AssertUnwindSafe(job::run(context, held)).catch_unwind();
+            // It is large, and waits for most of its life.
+            let run = Box::pin(AssertUnwindSafe(job::run(context, held)).catch_unwind());
             if run.await.is_err() {
                 tracing::error!(%key, "the task of an attempt panicked");
                 supervisor.end_after_panic(&attempt).await;
             }
             tracing::info!(%key, "an attempt is finished");
-        });
+        };
+        self.tasks.spawn(run.instrument(log));
     }
 
     /// Reports that an attempt failed, after its task panicked: its state and its spool are whole, as no lock was held.

@@ -67,6 +67,7 @@ pub(crate) async fn supervisor(
     let (_, stance) = watch::channel(Stance::default());
     let runtimes = Runtimes::probe(folder, false, &ContainerRules::default()).await;
     let parts = Parts {
+        traces: island_daemon::traces::Traces::default(),
         capabilities: Capabilities::default(),
         cache: Cache::open(cache(folder)).expect("a cache"),
         api_url: "http://127.0.0.1:9".into(),

@@ -43,6 +43,8 @@ pub enum Command {
         first_event: u64,
         /// The assignment.
         request: Box<RunRequest>,
+        /// Whether the worker reports the steps of the run.
+        reports_steps: bool,
         /// Receives its events.
         sink: Sink,
     },

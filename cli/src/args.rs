@@ -5,6 +5,7 @@ mod catalogue;
 mod dev;
 mod jobs;
 mod keys;
+mod quotas;
 mod values;
 
 use std::path::PathBuf;
@@ -13,17 +14,19 @@ use clap::{
     Args, Parser, Subcommand, ValueEnum,
     error::{ContextKind, ErrorKind},
 };
-use island_protocol::ids::Slug;
+use island_protocol::{ids::Slug, time::Timestamp};
 
 pub(crate) use self::{
     admin::{
-        AccountKeys, Accounts, Admin, AuditLog, ChangeCredits, CreateAccount, Islands, ListIslands,
-        OnAccount, OnIsland, Refund,
+        AccountKeys, AccountQuotas, Accounts, Admin, AnnotateIsland, AuditLog, Cargos, ChangeCredits,
+        CreateAccount, CreateInvitation, CreatePayout, Invitations, Islands, ListIslands, Maintenance,
+        Notices, OnAccount, OnCargo, OnIsland, OnPayout, Payouts, Refund, Why,
     },
     catalogue::{CargoFilter, Hosts, Workloads},
     dev::Dev,
     jobs::{Jobs, Submit},
     keys::{ApiKeys, CreateKey},
+    quotas::{ChangeQuotas, quotas},
     values::FileField,
 };
 
@@ -74,7 +77,8 @@ pub(crate) fn without_misleading_tip(mut error: clap::Error) -> clap::Error {
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// Address of the coordinator
-    #[arg(long, global = true, value_name = "URL", help_heading = GENERAL, display_order = LAST)]
+    // The alias is the flag of `island-agent`.
+    #[arg(long, alias = "coordinator", global = true, value_name = "URL", help_heading = GENERAL, display_order = LAST)]
     pub(crate) api_url: Option<String>,
     /// API key
     #[arg(long, global = true, value_name = "KEY", help_heading = GENERAL, display_order = LAST + 1)]
@@ -116,7 +120,10 @@ pub(crate) enum Command {
     /// Save, show or remove your API key
     #[command(subcommand)]
     Auth(Auth),
-    /// Show your account, or what changed its balance
+    /// Create an account with the code of an invitation, and save its key
+    #[command(after_help = "island signup --coordinator https://islands.example.org you@example.org CODE")]
+    Signup(SignUp),
+    /// Show your account, what it spent and earned, or its quotas
     #[command(args_conflicts_with_subcommands = true)]
     Account {
         #[command(subcommand)]
@@ -136,13 +143,16 @@ pub(crate) enum Command {
     /// List, create and delete API keys
     #[command(subcommand)]
     ApiKeys(ApiKeys),
+    /// Show the size of the network, or what its operators announce
+    #[command(subcommand)]
+    Network(Network),
     /// Show what Cargos cost
     #[command(subcommand)]
     Market(Market),
     /// Read the message fabric
     #[command(subcommand)]
     Sail(Sail),
-    /// Manage accounts, credits, keys and Islands of the whole network, with an operator's key
+    /// Manage the whole network with an operator's key: accounts, credits, Islands, Cargos
     #[command(subcommand)]
     Admin(Admin),
     /// Print a script that completes commands and flags in a shell
@@ -168,6 +178,9 @@ pub(crate) enum Auth {
         /// The key; if absent, it is read from a prompt, or from standard input without a terminal
         #[arg(long)]
         key: Option<String>,
+        /// Sign in at the network's provider in a browser of this machine, and save the key that this gives
+        #[arg(long, conflicts_with = "key")]
+        browser: bool,
     },
     /// Show the account of the key in use, and the source of the key
     Status,
@@ -179,6 +192,28 @@ pub(crate) enum Auth {
 pub(crate) enum Account {
     /// What changed your balance, newest first
     Ledger(Ledger),
+    /// What you spent and earned in a month
+    Statement(StatementOptions),
+    /// Quotas of your account and of the key in use, and how much of them is used
+    Quotas,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatementOptions {
+    /// The calendar month, UTC, such as 2026-11 [default: this month]
+    #[arg(long, value_parser = values::month)]
+    pub(crate) month: Option<Timestamp>,
+    /// Print every entry as CSV
+    #[arg(long)]
+    pub(crate) csv: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SignUp {
+    /// E-mail address that no other account has
+    pub(crate) email: String,
+    /// Code of an invitation
+    pub(crate) code: String,
 }
 
 #[derive(Debug, Args)]
@@ -233,6 +268,14 @@ pub(crate) struct Chat {
     /// Print the reply at the end, whole
     #[arg(long)]
     pub(crate) no_stream: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Network {
+    /// How many Islands are online, in how many regions, and how many jobs were completed
+    Stats,
+    /// Whether new jobs are accepted, and what the operators announce
+    Notices,
 }
 
 #[derive(Debug, Subcommand)]

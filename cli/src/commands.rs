@@ -13,8 +13,12 @@ mod images;
 mod jobs;
 mod man;
 mod market;
+mod network;
+mod quotas;
 mod sail;
 mod select;
+mod signup;
+mod statement;
 mod workloads;
 
 use std::process::ExitCode;
@@ -41,12 +45,14 @@ pub(crate) async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
         Command::Chat(options) => return chat::run(options, &settings, output).await,
         Command::Jobs(command) => return jobs::run(command, &settings, output).await,
         Command::Sail(command) => return sail::run(command, &settings, output).await,
+        Command::Signup(wanted) => signup::run(wanted, &settings, output).await?,
         Command::Auth(command) => auth::run(command, &settings, output).await?,
         Command::Account { command } => account::run(command, &settings, output).await?,
         Command::Admin(command) => admin::run(command, &settings, output).await?,
         Command::Workloads(command) => workloads::run(command, &settings, output).await?,
         Command::Hosts(command) => hosts::run(command, &settings, output).await?,
         Command::ApiKeys(command) => api_keys::run(command, &settings, output).await?,
+        Command::Network(command) => network::run(command, &settings, output).await?,
         Command::Market(command) => market::run(command, &settings, output).await?,
         Command::Completion { .. } | Command::Man { .. } => unreachable!("done above, without settings"),
     }

@@ -92,6 +92,8 @@ impl Report {
 fn exit_code(error: &anyhow::Error, client: Option<&ClientError>, refusal: Option<&Refusal>) -> u8 {
     match (client, refusal) {
         (_, Some(refusal)) => match refusal.status {
+            // What an operator has disabled, and an invalid code: no other key would help.
+            403 if ["workload_disabled", "invalid_invitation"].contains(&refusal.code.as_str()) => REFUSED,
             401 | 403 => AUTHENTICATION,
             404 => NOT_FOUND,
             400..=499 => REFUSED,
@@ -159,6 +161,19 @@ fn hint(error: &ClientError) -> Option<String> {
             "concurrent_streams_exceeded" => {
                 "end another `island chat`, `island jobs stream` or `--stream` of this account first"
             }
+            "quota_exceeded" => "`island account quotas` shows what is used, and when it resets",
+            "maintenance" => "`island network notices` shows why; try again when the maintenance has ended",
+            "workload_disabled" => "`island workloads list` shows the others",
+            "login_failed" => "`island auth login --browser` begins again",
+            "invalid_invitation" => "check the code, or ask an operator of the network for another",
+            "account_not_found" => "`island admin accounts list` shows every account",
+            "invitation_not_found" => "`island admin invitations list` shows every invitation",
+            "notice_not_found" => "`island admin notices list` shows every notice",
+            "payout_not_found" => "`island admin payouts list` shows every payout",
+            "account_in_use" => {
+                "deduct its credits with `island admin accounts deduct`, let its jobs end and its Islands leave"
+            }
+            "payout_already_final" => "`island admin payouts list` shows the state of each",
             "no_island_available" => "`island hosts list` shows who is online",
             _ => return error.advice(),
         },

@@ -1,12 +1,16 @@
-//! `/account` and `/api-keys`.
+//! `/account`, `/api-keys` and `/signup`.
 
 use island_protocol::{
     api::{
         AccountView, Page,
         key::{CreateKey, CreatedKey, KeyView, RevokedKey},
         ledger::LedgerEntry,
+        quota::{OwnQuotas, QuotaView, Quotas},
+        signup::{FinishLogin, SignUp, SignedUp},
+        statement::Statement,
     },
     ids::ApiKeyId,
+    time::Timestamp,
 };
 
 use crate::{call::Call, client::Client, request::Request};
@@ -23,6 +27,34 @@ impl Client {
         Request::plain(self, call.query("offset", Some(offset)))
     }
 
+    /// `GET /account/quotas`: those of the account and of the key, and how much of them is used.
+    pub fn quotas(&self) -> Request<OwnQuotas> {
+        Request::data(self, Call::get("read the quotas", &["account", "quotas"]))
+    }
+
+    /// `GET /account/statement`: what was spent and earned from `from` until before `until`; this month (UTC) by default.
+    pub fn statement(&self, from: Option<Timestamp>, until: Option<Timestamp>) -> Request<Statement> {
+        let call = Call::get("read the statement", &["account", "statement"]);
+        Request::data(self, call.query("from", from).query("until", until))
+    }
+
+    /// `GET /account/statement` as CSV, one line per entry.
+    pub fn statement_csv(&self, from: Option<Timestamp>, until: Option<Timestamp>) -> Request<String> {
+        let call = Call::get("read the statement", &["account", "statement"]);
+        Request::text(self, call.query("from", from).query("until", until).query("format", Some("csv")))
+    }
+
+    /// `POST /signup`: creates an account with the code of an invitation; needs no key. If it is sent again with an
+    /// invitation for one account, the answer has another key, until one was used.
+    pub fn sign_up(&self, body: &SignUp) -> Request<SignedUp> {
+        Request::plain(self, Call::post("sign up", &["signup"], body).harmless())
+    }
+
+    /// `POST /login`: exchanges the code of a sign-in for a key, once; needs no key.
+    pub fn finish_login(&self, body: &FinishLogin) -> Request<SignedUp> {
+        Request::plain(self, Call::post("finish the sign-in", &["login"], body))
+    }
+
     /// `GET /api-keys`.
     pub fn api_keys(&self) -> Request<Vec<KeyView>> {
         Request::data(self, Call::get("list the API keys", &["api-keys"]))
@@ -36,5 +68,17 @@ impl Client {
     /// `DELETE /api-keys/:id`: it stops working at once.
     pub fn revoke_api_key(&self, id: ApiKeyId) -> Request<RevokedKey> {
         Request::data(self, Call::delete("revoke the API key", &["api-keys", &id.to_string()]))
+    }
+
+    /// `GET /api-keys/:id/quotas`; empty without quotas.
+    pub fn quotas_of_key(&self, id: ApiKeyId) -> Request<Vec<QuotaView>> {
+        let path = ["api-keys", &id.to_string(), "quotas"];
+        Request::data(self, Call::get("read the quotas of the API key", &path))
+    }
+
+    /// `POST /api-keys/:id/quotas`, which replaces those before.
+    pub fn set_quotas_of_key(&self, id: ApiKeyId, quotas: &Quotas) -> Request<Vec<QuotaView>> {
+        let path = ["api-keys", &id.to_string(), "quotas"];
+        Request::data(self, Call::post("set the quotas of the API key", &path, quotas).harmless())
     }
 }

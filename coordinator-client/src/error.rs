@@ -138,10 +138,13 @@ impl Refusal {
     }
 
     /// Whether the client should retry automatically. A chat request that found no Island or ran out of time has
-    /// already waited long: its caller decides.
+    /// already waited long, and quotas and maintenance take hours: the caller decides.
     fn should_retry(&self) -> bool {
-        let waited = matches!(self.known_code(), Some(Code::NoIslandAvailable | Code::JobTimeout));
-        self.is_transient() && !waited
+        let is_callers = matches!(
+            self.known_code(),
+            Some(Code::NoIslandAvailable | Code::JobTimeout | Code::QuotaExceeded | Code::Maintenance)
+        );
+        self.is_transient() && !is_callers
     }
 }
 
@@ -231,11 +234,24 @@ fn advice(refusal: &Refusal) -> Option<String> {
         (_, Some(Code::MissingApiKey)) => "give an API key".into(),
         (401, _) => "use another API key: this one is unknown, expired or revoked".into(),
         (402, _) => "add credits, or wait for running jobs to release what they hold".into(),
+        (_, Some(Code::AccountSuspended)) => {
+            "ask the operators of the network: they suspended the account".into()
+        }
+        (_, Some(Code::WorkloadDisabled)) => "choose another Cargo: operators have disabled this one".into(),
+        (_, Some(Code::InvalidInvitation)) => "check the code, or ask an operator for another".into(),
         (403, _) => "use a key with the scope this needs".into(),
         (408, _) => "try again over a faster connection: the body did not arrive in time".into(),
         (_, Some(Code::ConcurrentJobsExceeded)) => "wait for a job to end, or cancel one".into(),
         (_, Some(Code::ConcurrentStreamsExceeded)) => "close another stream first".into(),
         (_, Some(Code::NoIslandAvailable)) => "try again later, or choose another model".into(),
+        (_, Some(Code::QuotaExceeded)) => match refusal.retry_after {
+            Some(wait) => format!("the quota resets in {}; try again then, or raise it", span(wait)),
+            None => "try again when the quota has reset, or raise it".into(),
+        },
+        (_, Some(Code::Maintenance)) => "try again when the maintenance has ended".into(),
+        (_, Some(Code::AccountInUse)) => {
+            "deduct its credits, let its jobs end, and let its Islands leave first".into()
+        }
         (429 | 503, _) => match refusal.retry_after {
             Some(wait) => format!("wait {} s, then try again", wait.as_secs()),
             None => "try again later".into(),
@@ -247,6 +263,15 @@ fn advice(refusal: &Refusal) -> Option<String> {
         (500.., _) => "try again; if it persists, report the request id to the operator".into(),
         _ => return None,
     })
+}
+
+/// A delay in its largest unit, rounded up.
+fn span(wait: Duration) -> String {
+    match wait.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{} h", seconds.div_ceil(3600)),
+    }
 }
 
 #[cfg(test)]
@@ -267,6 +292,8 @@ mod tests {
             (503, "service_unavailable", true),
             (503, "no_island_available", false),
             (504, "job_timeout", false),
+            (429, "quota_exceeded", false),
+            (503, "maintenance", false),
             (500, "internal_error", false),
             (402, "insufficient_credits", false),
         ] {
@@ -281,6 +308,18 @@ mod tests {
         let error = refusal(402, "insufficient_credits");
         assert_eq!(error.to_string(), "submit the job: no (insufficient_credits, HTTP 402)");
         assert!(error.advice().is_some_and(|advice| advice.contains("credits")));
+    }
+
+    #[test]
+    fn a_quota_resets_after_hours() {
+        let advice = |retry_after| {
+            let problem = Problem { code: "quota_exceeded".into(), retry_after, ..Problem::default() };
+            ClientError::Refused(Box::new(Refusal::new("chat", 429, problem, None))).advice().expect("advice")
+        };
+        assert_eq!(advice(Some(119)), "the quota resets in 119 s; try again then, or raise it");
+        assert_eq!(advice(Some(121)), "the quota resets in 3 min; try again then, or raise it");
+        assert_eq!(advice(Some(40_000)), "the quota resets in 12 h; try again then, or raise it");
+        assert!(!advice(None).contains(" in "));
     }
 
     #[test]

@@ -21,10 +21,11 @@
 //! # Retries
 //!
 //! A request that failed for a temporary reason (no connection, 429, 502, 503, 504) is sent again a few times, with
-//! jitter, and not before `Retry-After` has passed. This is safe: reading and deleting are idempotent, and a `POST`
-//! that acts carries a generated `Idempotency-Key`, the same on every try. Nothing is repeated after a streamed reply
-//! has begun. A job's events can be resumed: [`stream::EventStream`] continues after the last event received, also on
-//! another coordinator.
+//! jitter, and not before `Retry-After` has passed; if that is long, a quota is used up or the network is in
+//! maintenance, the error is returned at once. This is safe: reading and deleting are idempotent, and a `POST` that acts
+//! carries a generated `Idempotency-Key`, the same on every try. Nothing is repeated after a streamed reply has begun.
+//! A job's events can be resumed: [`stream::EventStream`] continues after the last event received, also on another
+//! coordinator.
 //!
 //! ```
 //! # fn main() -> Result<(), island_coordinator_client::ClientError> {

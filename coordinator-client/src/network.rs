@@ -1,10 +1,10 @@
-//! `/health`, `/network/stats`, `/hosts` and `/market`.
+//! `/health`, `/network`, `/hosts` and `/market`.
 
 use island_protocol::{
     api::{
         Health, HostView,
         market::MarketRate,
-        network::{HostKarma, NetworkStats},
+        network::{HostKarma, NetworkNotices, NetworkStats},
     },
     ids::HostId,
 };
@@ -20,6 +20,11 @@ impl Client {
     /// `GET /network/stats`; needs no key.
     pub fn network_stats(&self) -> Request<NetworkStats> {
         Request::data(self, Call::get("read the network's statistics", &["network", "stats"]))
+    }
+
+    /// `GET /network/notices`: whether new jobs are accepted, and what the operators announce; needs no key.
+    pub fn network_notices(&self) -> Request<NetworkNotices> {
+        Request::data(self, Call::get("read the network's notices", &["network", "notices"]))
     }
 
     /// `GET /hosts`.

@@ -18,6 +18,7 @@ pub struct Request<T> {
     client: Client,
     call: Call,
     decode: fn(&[u8]) -> serde_json::Result<T>,
+    body: fn(&[u8]) -> serde_json::Result<Value>,
 }
 
 /// An answer in typed form and as received.
@@ -25,7 +26,7 @@ pub struct Request<T> {
 pub struct Answer<T> {
     /// The answer in this version's type.
     pub value: T,
-    /// The whole body, including fields that this version does not know.
+    /// The whole body, including fields that this version does not know; a string if it is not JSON.
     pub body: Value,
 }
 
@@ -41,10 +42,23 @@ impl<T: DeserializeOwned> Request<T> {
     }
 }
 
+impl Request<String> {
+    /// A request whose answer is text.
+    pub(crate) fn text(client: &Client, call: Call) -> Self {
+        let request = Self::decoded(client, call, text);
+        Self { body: |bytes| text(bytes).map(Value::String), ..request }
+    }
+}
+
+fn text(bytes: &[u8]) -> serde_json::Result<String> {
+    str::from_utf8(bytes).map(str::to_owned).map_err(serde::de::Error::custom)
+}
+
 impl<T> Request<T> {
     fn decoded(client: &Client, call: Call, decode: fn(&[u8]) -> serde_json::Result<T>) -> Self {
         let timeout = client.rules().timeout;
-        Self { client: client.clone(), call, decode }.timeout(timeout)
+        Self { client: client.clone(), call, decode, body: |bytes| serde_json::from_slice(bytes) }
+            .timeout(timeout)
     }
 
     /// Timeout of one try, including the answer's body.
@@ -64,8 +78,8 @@ impl<T> Request<T> {
     pub async fn answer(self) -> Result<Answer<T>, ClientError> {
         let bytes = self.send().await?;
         let value = self.understand(&bytes)?;
-        let body = serde_json::from_slice(&bytes)
-            .map_err(|source| ClientError::Decode { what: self.call.what, source })?;
+        let body =
+            (self.body)(&bytes).map_err(|source| ClientError::Decode { what: self.call.what, source })?;
         Ok(Answer { value, body })
     }
 

@@ -14,6 +14,7 @@ mod cargos;
 mod chat;
 mod client;
 mod cors;
+mod csv;
 pub(crate) mod document;
 mod embeddings;
 mod error;
@@ -27,14 +28,19 @@ mod jobs;
 mod keys;
 mod ledger;
 mod limits;
+mod login;
 mod market;
 pub(crate) mod metrics;
 mod models;
 mod network;
+mod observe;
 mod query;
+mod quotas;
 pub(crate) mod routes;
 mod segment;
+mod signup;
 mod slots;
+mod statement;
 mod workloads;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
@@ -57,7 +63,8 @@ use document::Document;
 use routes::Routes;
 
 use crate::{
-    config::Http, deferred_writes, execution::Execution, fabric::keys::FabricKeys, storage::market::Market,
+    config::Http, deferred_writes, execution::Execution, fabric::keys::FabricKeys, network::Network,
+    oidc::Provider, storage::market::Market,
 };
 
 /// Maximum bytes of a request body.
@@ -74,6 +81,8 @@ pub(crate) struct Rules {
     pub islands: u32,
     pub concurrent_streams: u32,
     pub invalid_keys_per_minute: u32,
+    /// Days after which the key of a sign-in expires; 0 for never.
+    pub login_key_days: u32,
     /// Credits of a new account.
     pub signup_credits: u32,
     /// Maximum requests that are answered at one time.
@@ -94,11 +103,13 @@ pub(crate) struct Rules {
 #[derive(Debug)]
 pub(crate) struct Api {
     pub execution: Arc<Execution>,
+    pub network: Arc<Network>,
+    /// Confirms people who sign in, if the network has sign-in.
+    pub provider: Option<Provider>,
     pub keys: FabricKeys,
     pub nats_url: String,
     pub rules: Rules,
     pub streams: slots::Slots,
-    pub requests: metrics::Requests,
     /// Memory for request bodies.
     pub bodies: body::BodyMemory,
     pub invalid_keys: client::InvalidKeys,
@@ -110,11 +121,19 @@ pub(crate) struct Api {
     pub market: Market,
 }
 
+/// What Islands and watchers are given access to the fabric with.
+#[derive(Debug)]
+pub(crate) struct FabricAccess {
+    pub keys: FabricKeys,
+    pub nats_url: String,
+}
+
 impl Api {
     pub(crate) fn new(
         execution: Arc<Execution>,
-        keys: FabricKeys,
-        nats_url: String,
+        network: Arc<Network>,
+        provider: Option<Provider>,
+        fabric: FabricAccess,
         rules: Rules,
         deferred: deferred_writes::Sender,
         soft: CancellationToken,
@@ -126,18 +145,21 @@ impl Api {
             clock: context.clock.clone(),
             deferred: deferred.clone(),
             limit: rules.concurrent_streams,
+            requests: context.metrics.requests.clone(),
         };
         let document = Document::new(&context.catalogue);
-        let (requests, bodies) = (metrics::Requests::default(), body::BodyMemory::default());
+        let FabricAccess { keys, nats_url } = fabric;
+        let bodies = body::BodyMemory::default();
         let market = Market::default();
         let invalid_keys = client::InvalidKeys::new(rules.invalid_keys_per_minute);
         Self {
             execution,
+            network,
+            provider,
             keys,
             nats_url,
             rules,
             streams,
-            requests,
             bodies,
             invalid_keys,
             deferred,
@@ -166,7 +188,9 @@ impl Access {
 /// The whole API.
 pub(crate) fn router(api: Arc<Api>, access: Access) -> Router {
     let admission = limits::Admission::new(api.rules.max_requests);
-    let requests = api.requests.clone();
+    let context = api.execution.context();
+    let observer =
+        observe::Observer { requests: context.metrics.requests.clone(), traces: context.traces.clone() };
     let router = Router::new()
         .nest(PREFIX, Routes::all().router)
         .route("/docs", get(document::page))
@@ -177,9 +201,9 @@ pub(crate) fn router(api: Arc<Api>, access: Access) -> Router {
         })
         .layer(middleware::from_fn(limits::add_headers))
         .layer(middleware::from_fn_with_state(admission, limits::admit))
-        .layer(middleware::from_fn_with_state(requests, metrics::count))
         .layer(middleware::from_fn_with_state(access.addresses, client::identify))
         .layer(middleware::from_fn(contain_panics))
+        .layer(middleware::from_fn_with_state(observer, observe::observe))
         .with_state(api);
     // Without origins, `OPTIONS` is a method like any other.
     if access.cors_origins.is_empty() { router } else { router.layer(cors::layer(&access.cors_origins)) }

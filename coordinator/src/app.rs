@@ -3,17 +3,18 @@
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
-use island_protocol::{ids::InstanceId, time::Timestamp};
+use island_daemon::traces::{Exporter, Traces};
+use island_protocol::{api::PREFIX, ids::InstanceId, time::Timestamp};
 use tokio::{net::TcpListener, sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    api::{self, Api, Rules, metrics::Sources},
+    api::{self, Api, FabricAccess, Rules, metrics::Sources},
     catalogue::{Catalogue, CatalogueError},
     clock::Clock,
     clock_gap,
-    config::{Config, Jobs},
+    config::{Config, Jobs, Otlp},
     deferred_writes::DeferredWrites,
     execution::{Context, Execution, inbox::Inbox},
     fabric::{
@@ -23,6 +24,9 @@ use crate::{
     fleet::Fleet,
     lease::LeaseTimeouts,
     maintenance::{Counting, Maintenance, Revocations},
+    metrics::Metrics,
+    network::Network,
+    oidc::Provider,
     server::{self, Certificate, CertificateError},
     storage::{
         Store, StoreError,
@@ -58,6 +62,9 @@ pub enum BuildError {
     /// The certificate of the API.
     #[error("use http.tls")]
     Certificate(#[from] CertificateError),
+    /// The OpenID Connect provider of the settings.
+    #[error("set sign-in up")]
+    Provider(#[source] anyhow::Error),
     /// The address is in use or not available.
     #[error("listen on {address}")]
     Listen {
@@ -86,6 +93,8 @@ pub struct App {
     hard: CancellationToken,
     /// Ends job execution after HTTP has ended.
     stop_jobs: CancellationToken,
+    /// Sends traces, if they are recorded.
+    exporter: Option<Exporter>,
 }
 
 impl App {
@@ -98,6 +107,7 @@ impl App {
     ) -> Result<Self, BuildError> {
         // What can be wrong at once is checked before anything that takes time.
         let certificate = config.http.tls.as_ref().map(Certificate::load).transpose()?;
+        let provider = provider(config)?;
         let listener = listen_on(config.http.listen).await?;
         warn_of_plain_text(config);
         let lock = FileLock::acquire(&config.database)?;
@@ -116,6 +126,7 @@ impl App {
         let inbox = Inbox::open(&link, instance).await?;
         let stop_jobs = hard.child_token();
         let (deferred, deferred_inbox) = mpsc::unbounded_channel();
+        let (traces, exporter) = traces(&config.otlp);
         let context = Context {
             store: store.clone(),
             link: link.clone(),
@@ -124,6 +135,8 @@ impl App {
             clock,
             instance,
             deferred: deferred.clone(),
+            metrics: Metrics::new(store.metrics(), link.metrics().clone()),
+            traces,
             timeouts: timeouts(&config.jobs),
             heartbeat,
             retries: config.jobs.retries,
@@ -151,11 +164,24 @@ impl App {
             .run(),
         );
         spawn_maintenance(config, &execution, &keys, &stop_jobs);
-        let api = Api::new(execution.clone(), keys, nats_url, rules(config), deferred, soft.clone());
+        let network = Arc::new(Network::load(store.clone()).await?);
+        execution.spawn_task(network.clone().run(stop_jobs.clone()));
+        let api = Api::new(
+            execution.clone(),
+            network,
+            provider,
+            FabricAccess { keys, nats_url },
+            rules(config),
+            deferred,
+            soft.clone(),
+        );
         let access = api::Access::new(&config.http);
         if let Some(address) = config.http.metrics {
-            let requests = api.requests.clone();
-            let sources = Sources { execution: execution.clone(), requests, since: Instant::now() };
+            let sources = Sources {
+                execution: execution.clone(),
+                certificate: certificate.clone(),
+                since: Instant::now(),
+            };
             let listener = listen_on(address).await?;
             let metrics = api::metrics::router(sources);
             execution.spawn_task(server::serve(listener, None, metrics, MAX_SCRAPES, stop_jobs.clone()));
@@ -176,6 +202,7 @@ impl App {
             soft,
             hard,
             stop_jobs,
+            exporter,
         })
     }
 
@@ -186,7 +213,20 @@ impl App {
 
     /// Serves until it is stopped. Jobs stay open: Islands continue them, and another coordinator or the next start
     /// resumes them.
-    pub async fn run(self) -> io::Result<()> {
+    pub async fn run(mut self) -> io::Result<()> {
+        let Some(exporter) = self.exporter.take() else { return self.serve().await };
+        let stop = CancellationToken::new();
+        let served = async {
+            let ended = self.serve().await;
+            // Spans end with what they are about.
+            stop.cancel();
+            ended
+        };
+        let (ended, ()) = tokio::join!(served, exporter.run(stop.clone()));
+        ended
+    }
+
+    async fn serve(self) -> io::Result<()> {
         let (soft, hard) = (self.soft.clone(), self.hard.clone());
         let tls = self.certificate.as_ref().map(Certificate::acceptor);
         let http = server::serve(self.listener, tls, self.router, self.max_connections, soft.clone());
@@ -242,6 +282,7 @@ fn spawn_maintenance(config: &Config, execution: &Execution, keys: &FabricKeys, 
         clock: context.clock.clone(),
         retention: config.retention.clone(),
         credentials_ms: i64::from(credentials_s) * 1000,
+        metrics: context.metrics.clone(),
         stop: stop.clone(),
     };
     execution.spawn_task(maintenance.run());
@@ -266,6 +307,23 @@ async fn catalogue(config: &Config, store: &Store) -> Result<Catalogue, BuildErr
     Ok(catalogue)
 }
 
+fn traces(settings: &Otlp) -> (Traces, Option<Exporter>) {
+    let Some(endpoint) = &settings.endpoint else { return (Traces::default(), None) };
+    let version = env!("CARGO_PKG_VERSION");
+    let (traces, exporter) = Traces::to(endpoint, "island-coordinator", version, settings.sample);
+    (traces, Some(exporter))
+}
+
+/// The provider of the settings, which returns people to this network's public address.
+fn provider(config: &Config) -> Result<Option<Provider>, BuildError> {
+    let (Some(oidc), Some(url)) = (&config.oidc, &config.http.public_url) else { return Ok(None) };
+    let provider = Provider::new(
+        oidc,
+        &format!("{}{PREFIX}/login/callback", String::from(url.clone()).trim_end_matches('/')),
+    );
+    provider.map(Some).map_err(|error| BuildError::Provider(error.into()))
+}
+
 fn timeouts(jobs: &Jobs) -> LeaseTimeouts {
     LeaseTimeouts {
         lease: Duration::from_millis(jobs.lease_ms),
@@ -281,6 +339,7 @@ fn rules(config: &Config) -> Rules {
         islands: config.limits.islands,
         concurrent_streams: config.limits.concurrent_streams,
         invalid_keys_per_minute: config.limits.invalid_keys_per_minute,
+        login_key_days: config.oidc.as_ref().map_or(0, |oidc| oidc.key_days),
         signup_credits: config.accounts.signup_credits,
         max_requests: config.http.max_requests as usize,
         idempotency_ms: i64::from(config.retention.idempotency_h) * 3_600_000,

@@ -14,6 +14,7 @@ use island_daemon::{config::ConfigError, telemetry::LogFormat};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use address::client_address;
+use address::is_encrypted;
 pub use address::{InvalidPublicUrl, PublicUrl};
 pub use database::{Database, DatabaseUrl, NotADatabaseUrl};
 pub use nats::{NatsSettings, NodeName, RouteAddress};
@@ -43,8 +44,13 @@ pub struct Config {
     pub retention: Retention,
     /// New accounts.
     pub accounts: Accounts,
+    /// Sign-in with an OpenID Connect provider; not offered by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oidc: Option<Oidc>,
     /// Logs.
     pub log: Log,
+    /// Traces.
+    pub otlp: Otlp,
 }
 
 /// The HTTP API.
@@ -255,12 +261,53 @@ pub struct Accounts {
     pub signup_credits: u32,
 }
 
+/// Sign-in with an OpenID Connect provider. The provider returns people to `/api/v1/login/callback` of
+/// `http.public_url`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Oidc {
+    /// Address of the provider, as it names itself: `https://accounts.example.org`.
+    pub issuer: String,
+    /// Name of this network at the provider.
+    pub client_id: String,
+    /// File with the secret of this network; without it, the provider must allow public clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_secret: Option<PathBuf>,
+    /// Domains of the e-mail addresses of people who may sign in; empty for everybody whom the provider confirms.
+    #[serde(default)]
+    pub email_domains: Vec<String>,
+    /// Days after which the key of a sign-in expires; 0 for never.
+    #[serde(default = "key_days")]
+    pub key_days: u32,
+}
+
+fn key_days() -> u32 {
+    30
+}
+
 /// Logs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
     /// `text` or `json`.
     pub format: LogFormat,
+}
+
+/// Where traces are sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Otlp {
+    /// Address of an OpenTelemetry collector, such as `http://127.0.0.1:4318`; absent, nothing is recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The part of the requests without a `traceparent` that is recorded, from 0 to 1.
+    pub sample: f64,
+}
+
+impl Default for Otlp {
+    fn default() -> Self {
+        Self { endpoint: None, sample: 1.0 }
+    }
 }
 
 impl Config {
@@ -309,9 +356,22 @@ impl Config {
                 (60..=day).contains(&self.fabric.watch_credentials_s),
                 "fabric.watch_credentials_s must be from 60 to 86400",
             ),
+            ((0.0..=1.0).contains(&self.otlp.sample), "otlp.sample must be from 0 to 1"),
+            (
+                self.otlp.endpoint.as_ref().is_none_or(|url| is_http(url)),
+                "otlp.endpoint must be an address such as http://127.0.0.1:4318",
+            ),
             (
                 self.http.cors_origins.iter().all(|origin| is_origin(origin)),
                 "http.cors_origins must be origins as https://app.example.org, or *",
+            ),
+            (
+                self.oidc.is_none() || self.http.public_url.is_some(),
+                "oidc needs http.public_url, to which the provider returns people",
+            ),
+            (
+                self.oidc.as_ref().is_none_or(|oidc| is_encrypted(&oidc.issuer)),
+                "oidc.issuer must be an address with https",
             ),
         ];
         match own.into_iter().chain(self.nats.rules()).find(|(holds, _)| !holds) {
@@ -319,6 +379,10 @@ impl Config {
             Some((_, rule)) => Err(ConfigError::Invalid(rule.to_owned())),
         }
     }
+}
+
+fn is_http(text: &str) -> bool {
+    reqwest::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
 /// Whether browsers send this text as the origin of a page; `*` is for all of them.

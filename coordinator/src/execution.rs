@@ -28,18 +28,13 @@ mod runner;
 #[cfg(test)]
 mod simulation;
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use island_daemon::traces::{Span, Traces};
 use island_protocol::{
     ids::{AccountId, HostId, InstanceId, JobId},
     job::JobStatus,
+    subjects,
 };
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
@@ -47,6 +42,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
 use crate::{
     catalogue::Catalogue,
@@ -56,6 +52,7 @@ use crate::{
     fleet::Fleet,
     job::LiveState,
     lease::LeaseTimeouts,
+    metrics::Metrics,
     peers::{Peers, Share},
     storage::{self, Store, StoreError, coordinator},
 };
@@ -80,6 +77,8 @@ pub(crate) struct Context {
     pub clock: Clock,
     pub instance: InstanceId,
     pub deferred: deferred_writes::Sender,
+    pub metrics: Metrics,
+    pub traces: Traces,
     pub timeouts: LeaseTimeouts,
     pub heartbeat: Duration,
     /// Attempts after the first one, while nothing was delivered.
@@ -124,10 +123,6 @@ pub(crate) struct Execution {
     budget: Arc<Budget>,
     /// Renewals that are received but not applied yet.
     renewals: Arc<Backlog>,
-    /// Messages of Islands that were dropped, because they are too many or too large.
-    dropped: Arc<AtomicU64>,
-    /// Messages about attempts that are not current.
-    stale: AtomicU64,
     tasks: TaskTracker,
     hard: CancellationToken,
     /// Triggered when one of the tasks panicked.
@@ -187,9 +182,7 @@ impl Execution {
             unknown: Unknown::default(),
             rates: Rates::default(),
             budget: Arc::default(),
-            renewals: Arc::default(),
-            dropped: Arc::default(),
-            stale: AtomicU64::default(),
+            renewals: Arc::new(Backlog::new(context.metrics.fabric.subject(subjects::LEASE))),
             tasks,
             hard,
             failed,
@@ -225,12 +218,17 @@ impl Execution {
         machine: Machine,
         log: Arc<Log>,
         published: publisher::Published,
+        trace: Span,
     ) -> Arc<JobHandle> {
         let (commands, inbox) = mpsc::unbounded_channel();
         let handle = Arc::new(JobHandle::new(machine, log, commands));
         reservation.fill(handle.clone());
-        self.spawn_task(runner::Runner::new(self.clone(), handle.clone(), inbox, input).run());
-        self.spawn_task(publisher::run(self.clone(), handle.clone(), published));
+        // What is logged about the job has its ids.
+        let (job, account, cargo) = (handle.id, handle.account, &handle.workload);
+        let log = tracing::info_span!(parent: None, "job", %job, %account, %cargo);
+        let runner = runner::Runner::new(self.clone(), handle.clone(), inbox, input, trace);
+        self.spawn_task(runner.run().instrument(log.clone()));
+        self.spawn_task(publisher::run(self.clone(), handle.clone(), published).instrument(log));
         handle
     }
 
@@ -317,24 +315,6 @@ impl Execution {
     /// Number of jobs that are executed by other coordinators and read here.
     pub(crate) fn relayed(&self) -> usize {
         self.relays.len()
-    }
-
-    /// Number of messages of Islands that were dropped, because they are too many or too large.
-    pub(crate) fn dropped_messages(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed) + self.context.link.dropped()
-    }
-
-    /// Number of messages about attempts that are not current.
-    pub(crate) fn stale_messages(&self) -> u64 {
-        self.stale.load(Ordering::Relaxed)
-    }
-
-    fn count_dropped(&self) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn count_stale(&self) {
-        self.stale.fetch_add(1, Ordering::Relaxed);
     }
 
     fn forget(&self, job: JobId) {

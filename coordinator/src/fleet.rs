@@ -15,7 +15,7 @@ use std::{
 };
 
 use island_protocol::{
-    api::HostView,
+    api::{HostView, admin::Trust},
     cargo::CargoSpec,
     demand::{Need, Vram},
     fabric::{Heartbeat, Register},
@@ -53,6 +53,8 @@ pub(crate) struct Enrolled {
     pub has_left: bool,
     /// Whether an operator gives it no new jobs.
     pub suspended: bool,
+    /// How far operators trust it.
+    pub trust: Trust,
 }
 
 impl Enrolled {
@@ -70,6 +72,7 @@ impl Enrolled {
             last_seen: None,
             has_left: false,
             suspended: false,
+            trust: Trust::Normal,
         }
     }
 }
@@ -202,8 +205,9 @@ impl Fleet {
             island.enrolled.account = enrolled.account;
             island.enrolled.karma_ms = island.enrolled.karma_ms.max(enrolled.karma_ms);
             island.enrolled.tokens_per_second = enrolled.tokens_per_second;
-            if island.enrolled.suspended != enrolled.suspended {
+            if island.enrolled.suspended != enrolled.suspended || island.enrolled.trust != enrolled.trust {
                 island.enrolled.suspended = enrolled.suspended;
+                island.enrolled.trust = enrolled.trust;
                 drop(islands);
                 self.latest.clear();
                 self.changed.notify_one();
@@ -279,8 +283,8 @@ impl Fleet {
             let failures = history.failures.get(id).copied().unwrap_or(0);
             let candidate = island.candidate(*id, self.offline_after, failures, now)?;
             // An Island's check of itself shows its owner why it fails.
-            let failing = history.only.is_none() && island.health.is_failing(Some(&cargo.slug), now);
-            Some(Candidate { failing, ..candidate })
+            let last_resort = history.only.is_none() && island.is_last_resort(Some(&cargo.slug), now);
+            Some(Candidate { last_resort, ..candidate })
         });
         let best = placement::best(cargo, candidates)?;
         if let Some(island) = islands.get_mut(&best) {
@@ -398,6 +402,11 @@ impl Fleet {
 }
 
 impl Island {
+    /// Whether it gets work only if no other Island can take it.
+    fn is_last_resort(&self, cargo: Option<&Slug>, now: Instant) -> bool {
+        self.enrolled.trust == Trust::Low || self.health.is_failing(cargo, now)
+    }
+
     fn new(enrolled: Enrolled) -> Self {
         Self {
             enrolled,
@@ -486,7 +495,7 @@ impl Island {
             paces: Cow::Borrowed(&self.paces),
             running: (heartbeat.jobs.len() + new.len()).saturating_sub(self.ended.len()) as u32,
             failures,
-            failing: self.health.is_failing(None, now),
+            last_resort: self.is_last_resort(None, now),
             unreliability: self.health.unreliability(now),
         })
     }
@@ -506,7 +515,7 @@ impl Island {
             tokens_per_second: self.enrolled.tokens_per_second,
             paces: Cow::Borrowed(&self.paces),
             running: 0,
-            failing: false,
+            last_resort: false,
             unreliability: 0,
             failures: 0,
         })

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use island_protocol::{credits::MicroCredits, ids::AccountId};
+use island_protocol::{
+    credits::MicroCredits,
+    ids::{AccountId, HostId},
+};
 
 /// A book of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,6 +16,8 @@ pub(crate) enum Book {
     Holds(AccountId),
     /// Source of all credits: the only book that may be negative.
     Issue,
+    /// Earnings that were exported and not yet confirmed as paid.
+    Payouts,
 }
 
 impl Book {
@@ -28,13 +33,14 @@ impl fmt::Display for Book {
             Self::Balance(account) => write!(f, "account:{account}"),
             Self::Holds(account) => write!(f, "holds:{account}"),
             Self::Issue => f.write_str("platform:issue"),
+            Self::Payouts => f.write_str("platform:payouts"),
         }
     }
 }
 
 /// Kind of movement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
-#[strum(serialize_all = "lowercase")]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Kind {
     /// Credits given to an account.
     Grant,
@@ -48,6 +54,10 @@ pub(crate) enum Kind {
     Settle,
     /// Returned to the consumer.
     Release,
+    /// Earnings that leave their account, and the network once they are paid.
+    Payout,
+    /// Earnings that were not paid, returned to their account.
+    PayoutReturn,
 }
 
 impl Kind {
@@ -66,6 +76,16 @@ pub(crate) struct Posting {
     pub amount: MicroCredits,
     /// Number of the earner, from 0. A job has one posting of each kind and part.
     pub part: u16,
+    /// The Island that is paid.
+    pub host: Option<HostId>,
+}
+
+/// An Island that earns a share of a job's price, for its owner's account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Earner {
+    pub host: HostId,
+    pub account: AccountId,
+    pub share: MicroCredits,
 }
 
 impl Posting {
@@ -80,54 +100,62 @@ impl Posting {
         self.kind == Kind::Settle
     }
 
+    fn new(kind: Kind, from: Book, to: Book, amount: MicroCredits) -> Self {
+        Self { kind, from, to, amount, part: 0, host: None }
+    }
+
     /// Grants credits to an account.
     pub(crate) fn grant(account: AccountId, amount: MicroCredits) -> Self {
-        Self { kind: Kind::Grant, from: Book::Issue, to: Book::Balance(account), amount, part: 0 }
+        Self::new(Kind::Grant, Book::Issue, Book::Balance(account), amount)
     }
 
     /// Takes credits from an account.
     pub(crate) fn deduct(account: AccountId, amount: MicroCredits) -> Self {
-        Self { kind: Kind::Deduct, from: Book::Balance(account), to: Book::Issue, amount, part: 0 }
+        Self::new(Kind::Deduct, Book::Balance(account), Book::Issue, amount)
     }
 
     /// Returns what a job was charged. The owners who have earned it keep it.
     pub(crate) fn refund(account: AccountId, amount: MicroCredits) -> Self {
-        Self { kind: Kind::Refund, from: Book::Issue, to: Book::Balance(account), amount, part: 0 }
+        Self::new(Kind::Refund, Book::Issue, Book::Balance(account), amount)
     }
 
     /// Holds a job's price.
     pub(crate) fn hold(account: AccountId, price: MicroCredits) -> Self {
-        Self {
-            kind: Kind::Hold,
-            from: Book::Balance(account),
-            to: Book::Holds(account),
-            amount: price,
-            part: 0,
-        }
+        Self::new(Kind::Hold, Book::Balance(account), Book::Holds(account), price)
+    }
+
+    /// Takes earnings out of an account for a payout.
+    pub(crate) fn payout(account: AccountId, amount: MicroCredits) -> Self {
+        Self::new(Kind::Payout, Book::Balance(account), Book::Payouts, amount)
+    }
+
+    /// Returns earnings of a payout that was cancelled.
+    pub(crate) fn payout_return(account: AccountId, amount: MicroCredits) -> Self {
+        Self::new(Kind::PayoutReturn, Book::Payouts, Book::Balance(account), amount)
+    }
+
+    /// Removes the credits of a payout that was paid.
+    pub(crate) fn paid(amount: MicroCredits) -> Self {
+        Self::new(Kind::Payout, Book::Payouts, Book::Issue, amount)
     }
 
     /// Closes a hold of `held`: each earner gets its amount, as far as the hold suffices, and the account the rest.
     /// Postings of zero are left out.
-    pub(crate) fn close_hold(
-        account: AccountId,
-        earners: &[(AccountId, MicroCredits)],
-        held: MicroCredits,
-    ) -> Vec<Self> {
+    pub(crate) fn close_hold(account: AccountId, earners: &[Earner], held: MicroCredits) -> Vec<Self> {
         let holds = Book::Holds(account);
-        let mut by_account: BTreeMap<AccountId, MicroCredits> = BTreeMap::new();
-        for (earner, amount) in earners {
-            *by_account.entry(*earner).or_default() += *amount;
+        let mut by_island: BTreeMap<(AccountId, HostId), MicroCredits> = BTreeMap::new();
+        for earner in earners {
+            *by_island.entry((earner.account, earner.host)).or_default() += earner.share;
         }
         let mut left = held;
-        let mut postings = Vec::with_capacity(by_account.len() + 1);
-        for (part, (earner, amount)) in (0..).zip(by_account) {
+        let mut postings = Vec::with_capacity(by_island.len() + 1);
+        for (part, ((earner, host), amount)) in (0..).zip(by_island) {
             let amount = amount.clamp(MicroCredits::ZERO, left);
             left = left - amount;
-            let to = Book::Balance(earner);
-            postings.push(Self { kind: Kind::Settle, from: holds, to, amount, part });
+            let posting = Self::new(Kind::Settle, holds, Book::Balance(earner), amount);
+            postings.push(Self { part, host: Some(host), ..posting });
         }
-        let to = Book::Balance(account);
-        postings.push(Self { kind: Kind::Release, from: holds, to, amount: left, part: 0 });
+        postings.push(Self::new(Kind::Release, holds, Book::Balance(account), left));
         postings.retain(|posting| posting.amount > MicroCredits::ZERO);
         postings
     }
@@ -159,7 +187,10 @@ mod tests {
         Grant(u8, i64),
         Deduct(u8, i64),
         Hold(u8, i64),
-        Close(usize, Vec<(u8, i64)>),
+        Close(usize, Vec<(u8, u8, i64)>),
+        Export(u8, i64),
+        /// Confirms or returns one of the exported amounts.
+        Finish(usize, bool),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -167,8 +198,10 @@ mod tests {
             (0_u8..3, 1_i64..10_000_000).prop_map(|(who, amount)| Step::Grant(who, amount)),
             (0_u8..3, 1_i64..5_000_000).prop_map(|(who, amount)| Step::Deduct(who, amount)),
             (0_u8..3, 0_i64..5_000_000).prop_map(|(who, amount)| Step::Hold(who, amount)),
-            (any::<usize>(), prop::collection::vec((0_u8..3, -10_i64..8_000_000), 0..4))
+            (any::<usize>(), prop::collection::vec((0_u8..3, 0_u8..3, -10_i64..8_000_000), 0..4))
                 .prop_map(|(which, earners)| Step::Close(which, earners)),
+            (0_u8..3, 1_i64..5_000_000).prop_map(|(who, amount)| Step::Export(who, amount)),
+            (any::<usize>(), any::<bool>()).prop_map(|(which, is_paid)| Step::Finish(which, is_paid)),
         ];
         prop::collection::vec(step, 0..80)
     }
@@ -178,6 +211,7 @@ mod tests {
         fn books_balance_and_stay_above_zero(steps in steps()) {
             let mut books = Balances::new();
             let mut open: Vec<(AccountId, MicroCredits)> = Vec::new();
+            let mut exported: Vec<(AccountId, MicroCredits)> = Vec::new();
             for step in steps {
                 match step {
                     Step::Grant(who, amount) => apply(&mut books, &Posting::grant(account(who), MicroCredits(amount))),
@@ -196,8 +230,14 @@ mod tests {
                     }
                     Step::Close(which, earners) if !open.is_empty() => {
                         let (who, held) = open.swap_remove(which % open.len());
-                        let earners: Vec<_> =
-                            earners.into_iter().map(|(who, amount)| (account(who), MicroCredits(amount))).collect();
+                        let earners: Vec<_> = earners
+                            .into_iter()
+                            .map(|(who, island, share)| Earner {
+                                host: HostId(Uuid::from_u128(u128::from(island))),
+                                account: account(who),
+                                share: MicroCredits(share),
+                            })
+                            .collect();
                         let postings = Posting::close_hold(who, &earners, held);
                         let keys: BTreeSet<_> =
                             postings.iter().map(|posting| (posting.kind, posting.from, posting.part)).collect();
@@ -206,7 +246,18 @@ mod tests {
                             apply(&mut books, posting);
                         }
                     }
-                    Step::Close(..) => {}
+                    Step::Export(who, amount) => {
+                        let (who, amount) = (account(who), MicroCredits(amount));
+                        if books.get(&Book::Balance(who)).copied().unwrap_or_default() >= amount {
+                            apply(&mut books, &Posting::payout(who, amount));
+                            exported.push((who, amount));
+                        }
+                    }
+                    Step::Finish(which, is_paid) if !exported.is_empty() => {
+                        let (who, amount) = exported.swap_remove(which % exported.len());
+                        apply(&mut books, &if is_paid { Posting::paid(amount) } else { Posting::payout_return(who, amount) });
+                    }
+                    Step::Close(..) | Step::Finish(..) => {}
                 }
                 prop_assert_eq!(books.values().copied().sum::<MicroCredits>(), MicroCredits::ZERO);
                 for (book, amount) in &books {

@@ -11,10 +11,14 @@
 //! | `lease` | leases and stalls, pure |
 //! | `peers` | which other coordinators are alive, pure |
 //! | `ledger` | double-entry accounting, pure |
+//! | `quota` | how much an account or a key may use in a period, pure |
 //! | `sliding_window` | the rate limit, pure |
 //! | `fleet` | the Islands, in memory |
+//! | `network` | what operators have set for the whole network: maintenance, disabled Cargos, notices |
 //! | `execution` | the tasks that execute jobs, with their event logs and retries |
 //! | `deferred_writes` | writes that no answer waits for |
+//! | `oidc` | sign-in with an OpenID Connect provider |
+//! | `metrics` | what is counted and measured, for Prometheus |
 //! | `maintenance` | sums of the market, deletion of old data, revocation of fabric credentials |
 //! | [`fabric`] | NATS: keys, user JWTs, permissions, the connection |
 //! | `storage` | SQL |
@@ -47,9 +51,13 @@ pub(crate) mod job;
 pub(crate) mod lease;
 pub(crate) mod ledger;
 pub(crate) mod maintenance;
+pub(crate) mod metrics;
+pub(crate) mod network;
+pub(crate) mod oidc;
 pub(crate) mod openapi;
 pub(crate) mod peers;
 pub(crate) mod placement;
+pub(crate) mod quota;
 pub(crate) mod secret;
 pub mod server;
 pub(crate) mod sliding_window;

@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     clock::Clock,
     config::Retention,
-    storage::{Store, StoreError, commit, idempotency, market, progress::Task, retention, revocation},
+    metrics::Metrics,
+    storage::{Store, StoreError, books, commit, idempotency, market, progress::Task, retention, revocation},
 };
 pub(crate) use counting::Counting;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub(crate) struct Maintenance {
     pub retention: Retention,
     /// Maximum life of fabric credentials.
     pub credentials_ms: i64,
+    pub metrics: Metrics,
     pub stop: CancellationToken,
 }
 
@@ -68,7 +70,8 @@ impl Maintenance {
             (Task::Inputs, self.retention.inputs_d),
         ] {
             let Some(cutoff) = cutoff(now, days) else { continue };
-            while retention::delete_ended_before(&self.store, task, cutoff, now).await? {
+            while let Some(jobs) = retention::delete_ended_before(&self.store, task, cutoff, now).await? {
+                self.metrics.jobs.deleted(task.into(), jobs);
                 tokio::time::sleep(BATCH_PAUSE).await;
             }
         }
@@ -76,7 +79,10 @@ impl Maintenance {
         let life_ms = i64::from(self.retention.idempotency_h) * 3_600_000;
         idempotency::purge(&mut tx, now.plus_ms(-life_ms)).await?;
         revocation::purge(&mut tx, now, self.credentials_ms).await?;
-        commit(tx).await
+        commit(tx).await?;
+        let sums = books::sums(self.store.reader()).await?;
+        self.metrics.books.checked(sums.balances, sums.holds, now);
+        Ok(())
     }
 }
 

@@ -65,7 +65,7 @@ fn inputs(catalogue: &Catalogue) -> Map<String, Value> {
     let mut inputs = Map::new();
     let mut seen = Vec::new();
     for cargo in catalogue.iter() {
-        let view = cargo.view();
+        let view = cargo.view(true);
         let Some(input) = view.example.as_ref().and_then(|example| example.get("input")) else { continue };
         // An example with embedded media would be too long to read.
         if seen.contains(&view.entry.category) || input.to_string().len() > MAX_EXAMPLE_BYTES {

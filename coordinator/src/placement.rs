@@ -41,8 +41,8 @@ pub(crate) struct Candidate<'a> {
     pub running: u32,
     /// Failed attempts of this job there.
     pub failures: u32,
-    /// Whether its last attempts failed, so that it gets work only if no other Island can take it.
-    pub failing: bool,
+    /// Whether it gets work only if no other Island can take it: its last attempts failed, or operators trust it little.
+    pub last_resort: bool,
     /// How often its attempts fail: 0 seldom, 1 often, 2 mostly.
     pub unreliability: u8,
 }
@@ -226,7 +226,7 @@ fn score(cargo: &CargoSpec, island: &Candidate<'_>, standing: Standing) -> impl 
         report(cargo, island.capabilities).and_then(|report| report.backend.as_deref()) != Some(NATIVE);
     let speed = Reverse(speed(cargo, island));
     (
-        island.failing,
+        island.last_resort,
         island.failures,
         island.unreliability,
         standing.nearness,

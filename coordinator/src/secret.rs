@@ -23,6 +23,14 @@ pub(crate) fn new_key() -> NewKey {
     NewKey { prefix: prefix(&secret).unwrap_or_default().to_owned(), hash: hash(&secret), secret }
 }
 
+/// Letters and digits of an invitation's code: 95 bits of entropy.
+const CODE_LENGTH: usize = 16;
+
+/// Generates the code of an invitation.
+pub(crate) fn new_code() -> String {
+    Alphanumeric.sample_string(&mut rand::rng(), CODE_LENGTH)
+}
+
 /// The part of a key that is stored in plain text. Returns `None` for text that is not a key of this service.
 pub(crate) fn prefix(secret: &str) -> Option<&str> {
     let plain = secret.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');

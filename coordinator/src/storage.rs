@@ -13,6 +13,7 @@ pub(crate) mod account;
 mod account_queues;
 pub(crate) mod audit;
 pub(crate) mod backup;
+pub(crate) mod books;
 mod checkpoint;
 pub(crate) mod coordinator;
 pub(crate) mod counters;
@@ -20,17 +21,24 @@ pub(crate) mod file_lock;
 mod group_commit;
 pub(crate) mod host;
 pub(crate) mod idempotency;
+pub(crate) mod invitation;
 pub(crate) mod jobs;
 pub(crate) mod key;
 pub(crate) mod ledger;
+pub(crate) mod login;
 pub(crate) mod market;
 pub mod measure;
 mod migrations;
+pub(crate) mod network;
 mod open;
 pub(crate) mod pairing;
+pub(crate) mod payout;
+mod pool;
 pub(crate) mod progress;
+pub(crate) mod quota;
 pub(crate) mod retention;
 pub(crate) mod revocation;
+pub(crate) mod statement;
 pub(crate) mod workload;
 
 use std::{
@@ -43,12 +51,14 @@ use std::{
 use fail::fail_point;
 use island_protocol::{ids::AccountId, time::Timestamp};
 use sqlx::Transaction;
+use tokio::time::Instant;
 
-use crate::config::Database;
+use crate::{config::Database, metrics};
 use account_queues::{AccountQueues, Turn};
 use checkpoint::Checkpoints;
 use counters::Counters;
 use group_commit::{GroupCommit, WriterTurn};
+pub(crate) use pool::Pool;
 
 /// A failed operation of the database.
 #[derive(Debug, thiserror::Error)]
@@ -132,6 +142,13 @@ pub(crate) fn parsed<T: FromStr>(row: &Row, column: &'static str) -> Result<T, S
     text.parse().map_err(|_| StoreError::Corrupt { what: column })
 }
 
+/// Reads a column with the text form of a type, which may be null.
+pub(crate) fn optional<T: FromStr>(row: &Row, column: &'static str) -> Result<Option<T>, StoreError> {
+    use sqlx::Row as _;
+    let text: Option<String> = row.try_get(column).context("read a column")?;
+    text.map(|text| text.parse().map_err(|_| StoreError::Corrupt { what: column })).transpose()
+}
+
 /// Reads a JSON column into its type.
 pub(crate) fn json<T: serde::de::DeserializeOwned>(
     row: &Row,
@@ -167,13 +184,17 @@ pub(crate) fn to_text(value: &str) -> String {
 
 /// A connection that runs statements.
 pub(crate) type Connection = sqlx::AnyConnection;
-/// A pool for statements that read.
-pub(crate) type Pool = sqlx::AnyPool;
 /// A row of a result.
 pub(crate) type Row = sqlx::any::AnyRow;
 /// A write transaction, rolled back unless it is passed to [`commit`].
 #[derive(Debug)]
-pub(crate) enum Tx {
+pub(crate) struct Tx {
+    writing: Writing,
+    metrics: metrics::Storage,
+}
+
+#[derive(Debug)]
+enum Writing {
     /// A transaction of SQLite's one writer.
     Grouped(WriterTurn),
     /// A transaction on PostgreSQL, which groups commits itself, with its place in the queues of the locked accounts.
@@ -183,18 +204,18 @@ pub(crate) enum Tx {
 impl Deref for Tx {
     type Target = Connection;
     fn deref(&self) -> &Connection {
-        match self {
-            Self::Grouped(turn) => turn,
-            Self::Single(tx, _) => tx,
+        match &self.writing {
+            Writing::Grouped(turn) => turn,
+            Writing::Single(tx, _) => tx,
         }
     }
 }
 
 impl DerefMut for Tx {
     fn deref_mut(&mut self) -> &mut Connection {
-        match self {
-            Self::Grouped(turn) => turn,
-            Self::Single(tx, _) => tx,
+        match &mut self.writing {
+            Writing::Grouped(turn) => turn,
+            Writing::Single(tx, _) => tx,
         }
     }
 }
@@ -236,6 +257,7 @@ pub struct Store {
     /// One connection for heartbeats, which load cannot occupy. `None` where there is only one coordinator.
     heartbeats: Option<Pool>,
     counters: Counters,
+    metrics: metrics::Storage,
 }
 
 impl Store {
@@ -253,13 +275,19 @@ impl Store {
             island_daemon::failpoint::crash_if_requested(action);
             Err(StoreError::Query { what: "a failure that a test injected", source: sqlx::Error::PoolClosed })
         });
-        match &self.writer {
-            Writer::Sqlite { group, .. } => group.begin().await.map(Tx::Grouped),
+        let requested = Instant::now();
+        let writing = match &self.writer {
+            Writer::Sqlite { group, .. } => Writing::Grouped(group.begin().await?),
             Writer::Postgres { pool, .. } => {
-                let tx = pool.begin().await.context("begin a transaction")?;
-                Ok(Tx::Single(tx, None))
+                Writing::Single(pool.begin().await.context("begin a transaction")?, None)
             }
-        }
+        };
+        Ok(self.begun(writing, requested))
+    }
+
+    fn begun(&self, writing: Writing, requested: Instant) -> Tx {
+        self.metrics.begun(requested);
+        Tx { writing, metrics: self.metrics.clone() }
     }
 
     /// Begins a write transaction that moves the money of these accounts or counts their jobs. Every other such
@@ -271,7 +299,9 @@ impl Store {
         let Writer::Postgres { pool, queues } = &self.writer else { return self.begin().await };
         let accounts: BTreeSet<AccountId> = accounts.into_iter().collect();
         let turn = queues.wait(&accounts).await;
-        let mut tx = Tx::Single(pool.begin().await.context("begin a transaction")?, Some(turn));
+        let requested = Instant::now();
+        let writing = Writing::Single(pool.begin().await.context("begin a transaction")?, Some(turn));
+        let mut tx = self.begun(writing, requested);
         account::lock(&mut tx, &accounts).await?;
         Ok(tx)
     }
@@ -282,6 +312,11 @@ impl Store {
             Writer::Sqlite { .. } => Dialect::Sqlite,
             Writer::Postgres { .. } => Dialect::Postgres,
         }
+    }
+
+    /// What it measures.
+    pub(crate) fn metrics(&self) -> &metrics::Storage {
+        &self.metrics
     }
 
     /// The pool for reading.
@@ -307,7 +342,11 @@ impl Store {
             Writer::Postgres { pool, .. } => pools.push(("write", pool)),
         }
         pools.push(("count", self.counters.pool()));
-        pools.into_iter().map(|(name, pool)| (name, pool.size(), pool.num_idle())).collect()
+        let sized = |(name, pool): (_, &Pool)| {
+            let (connections, idle) = pool.size();
+            (name, connections, idle)
+        };
+        pools.into_iter().map(sized).collect()
     }
 
     /// Checks that the database replies.
@@ -340,10 +379,13 @@ pub(crate) async fn commit(tx: Tx) -> Result<(), StoreError> {
         island_daemon::failpoint::crash_if_requested(action);
         Err(StoreError::Query { what: "a failure that a test injected", source: sqlx::Error::PoolClosed })
     });
-    let committed = match tx {
-        Tx::Grouped(turn) => turn.commit().await,
-        Tx::Single(tx, _turn) => tx.commit().await.context("commit a transaction"),
+    let Tx { writing, metrics } = tx;
+    let begin = Instant::now();
+    let committed = match writing {
+        Writing::Grouped(turn) => turn.commit().await,
+        Writing::Single(tx, _turn) => tx.commit().await.context("commit a transaction"),
     };
+    metrics.committed(begin);
     // The transaction is committed, and its caller does not learn it.
     fail_point!("store.committed", |action| {
         island_daemon::failpoint::crash_if_requested(action);

@@ -5,6 +5,7 @@
 //! | [`lifecycle`] | owned tasks, signals, and the order of stopping |
 //! | [`config`] | flags over environment over a TOML file over defaults; unknown keys are errors |
 //! | [`telemetry`] | logs |
+//! | [`traces`] | spans of traces, sent to an OpenTelemetry collector |
 //! | [`notify`] | notices to systemd |
 //! | [`progress`] | a watchdog for tasks that must not stop making progress |
 //! | [`latest`] | watch channels read by value |
@@ -25,4 +26,5 @@ pub mod lifecycle;
 pub mod notify;
 pub mod progress;
 pub mod telemetry;
+pub mod traces;
 pub mod wall_clock;

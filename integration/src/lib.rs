@@ -13,5 +13,6 @@ pub mod network;
 #[path = "../../coordinator/tests/coordinator/support/postgres.rs"]
 mod postgres;
 pub mod processes;
+pub mod scripted_island;
 
 pub use network::{Network, Options, has_postgres, program};

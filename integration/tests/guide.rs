@@ -44,9 +44,12 @@ fn the_guide_has_every_route_that_consumers_use() {
         "/island/leave",
         "/artifacts/{digest}",
     ];
+    // Opened in a browser, where a network has sign-in.
+    let in_browsers = ["/login", "/login/callback"];
     // `docs/operators.md` has the commands for these.
     let by_operators = |path: &str| path.starts_with("/admin/") || path == "/ready";
-    let is_for_consumers = |path: &str| !by_islands.contains(&path) && !by_operators(path);
+    let is_for_consumers =
+        |path: &str| !by_islands.contains(&path) && !in_browsers.contains(&path) && !by_operators(path);
     for path in paths.keys().filter(|path| is_for_consumers(path)) {
         let calls = guide.split("$API_URL").skip(1);
         let called = calls

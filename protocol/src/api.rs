@@ -7,7 +7,11 @@ pub mod ledger;
 pub mod market;
 pub mod model;
 pub mod network;
+pub mod payout;
+pub mod quota;
 pub mod recommendation;
+pub mod signup;
+pub mod statement;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -53,6 +53,15 @@ uuid_id!(
     /// One run of a program: a coordinator, an agent or a worker process.
     InstanceId, "instance id");
 uuid_id!(
+    /// An invitation to create accounts.
+    InvitationId, "invitation id");
+uuid_id!(
+    /// A notice of the network's operators.
+    NoticeId, "notice id");
+uuid_id!(
+    /// Earnings that were exported together.
+    PayoutId, "payout id");
+uuid_id!(
     /// A random number that a signature contains, so that it is accepted once.
     Nonce, "nonce");
 

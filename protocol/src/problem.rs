@@ -80,6 +80,12 @@ codes! {
     Forbidden = (403, "forbidden"),
     /// An operator has suspended the account of the key.
     AccountSuspended = (403, "account_suspended"),
+    /// An operator has disabled the Cargo.
+    WorkloadDisabled = (403, "workload_disabled"),
+    /// The sign-in provider did not confirm the person, or the person may not sign in.
+    LoginFailed = (403, "login_failed"),
+    /// Unknown, used up, expired or revoked invitation code.
+    InvalidInvitation = (403, "invalid_invitation"),
     /// Unknown route.
     NotFound = (404, "not_found"),
     /// Unknown job, or a job of another account.
@@ -88,6 +94,12 @@ codes! {
     ApiKeyNotFound = (404, "api_key_not_found"),
     /// Unknown account.
     AccountNotFound = (404, "account_not_found"),
+    /// Unknown invitation.
+    InvitationNotFound = (404, "invitation_not_found"),
+    /// Unknown notice.
+    NoticeNotFound = (404, "notice_not_found"),
+    /// Unknown payout.
+    PayoutNotFound = (404, "payout_not_found"),
     /// Unknown Island.
     HostNotFound = (404, "host_not_found"),
     /// No Island shows this pairing code now.
@@ -118,12 +130,18 @@ codes! {
     JobAlreadyFinal = (422, "job_already_final"),
     /// The job has not ended yet.
     JobNotFinal = (422, "job_not_final"),
+    /// The account has credits, open jobs or Islands, and cannot be closed.
+    AccountInUse = (422, "account_in_use"),
+    /// The payout was confirmed or cancelled before.
+    PayoutAlreadyFinal = (422, "payout_already_final"),
     /// The account has as many Islands as it may have.
     TooManyHosts = (422, "too_many_hosts"),
     /// The idempotency key was used with another body.
     IdempotencyKeyReused = (422, "idempotency_key_reused"),
     /// Too many requests per minute.
     RateLimited = (429, "rate_limited"),
+    /// The account or the key has used up a quota of the day or the month.
+    QuotaExceeded = (429, "quota_exceeded"),
     /// Too many concurrent jobs.
     ConcurrentJobsExceeded = (429, "concurrent_jobs_exceeded"),
     /// Too many concurrent streams.
@@ -134,6 +152,8 @@ codes! {
     JobFailed = (500, "job_failed"),
     /// Starting or draining, or the database or the fabric cannot be reached.
     ServiceUnavailable = (503, "service_unavailable"),
+    /// The network accepts no new jobs for some time.
+    Maintenance = (503, "maintenance"),
     /// No Island can serve this now.
     NoIslandAvailable = (503, "no_island_available"),
     /// The job behind a chat request timed out.

@@ -8,7 +8,7 @@ use crate::{
     cargo::RuntimeType,
     credits::MicroCredits,
     egress::Egress,
-    ids::{AccountId, ApiKeyId, HostId, InstanceId, JobId, Nonce, Slug},
+    ids::{AccountId, ApiKeyId, HostId, InstanceId, InvitationId, JobId, Nonce, NoticeId, PayoutId, Slug},
     time::Timestamp,
 };
 
@@ -30,6 +30,9 @@ schema! {
     JobId = { "type": "string", "format": "uuid", "description": "A job." };
     HostId = { "type": "string", "format": "uuid", "description": "An Island." };
     AccountId = { "type": "string", "format": "uuid", "description": "An account." };
+    InvitationId = { "type": "string", "format": "uuid", "description": "An invitation." };
+    NoticeId = { "type": "string", "format": "uuid", "description": "A notice." };
+    PayoutId = { "type": "string", "format": "uuid", "description": "A payout." };
     ApiKeyId = { "type": "string", "format": "uuid", "description": "An API key; not the secret." };
     InstanceId = { "type": "string", "format": "uuid", "description": "One run of one program." };
     Nonce = { "type": "string", "format": "uuid", "description": "Random, used once." };

@@ -29,6 +29,37 @@ impl Timestamp {
     }
 }
 
+impl Timestamp {
+    /// Returns the begin of this time's day, UTC.
+    #[must_use]
+    pub fn day_begin(self) -> Self {
+        Self::from_unix_ms(self.0 - self.0.rem_euclid(DAY_MS))
+    }
+
+    /// Returns the begin of the following day, UTC.
+    #[must_use]
+    pub fn next_day(self) -> Self {
+        self.day_begin().plus_ms(DAY_MS)
+    }
+
+    /// Returns the begin of this time's calendar month, UTC.
+    #[must_use]
+    pub fn month_begin(self) -> Self {
+        let days_before = OffsetDateTime::from_unix_timestamp(self.0.div_euclid(1000))
+            .map_or(0, |moment| i64::from(moment.day()) - 1);
+        self.day_begin().plus_ms(-days_before * DAY_MS)
+    }
+
+    /// Returns the begin of the following calendar month, UTC.
+    #[must_use]
+    pub fn next_month(self) -> Self {
+        // From the first day of a month, 32 days lead into the next one, whatever its length.
+        self.month_begin().plus_ms(32 * DAY_MS).month_begin()
+    }
+}
+
+const DAY_MS: i64 = 24 * 3_600_000;
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let moment = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1_000_000)
@@ -71,6 +102,27 @@ mod tests {
             let text = serde_json::to_string(&moment).expect("serialize");
             prop_assert_eq!(serde_json::from_str::<Timestamp>(&text).expect("parse"), moment);
         }
+    }
+
+    #[test]
+    fn months_begin_on_their_first_day() {
+        let parse = |text: &str| serde_json::from_value::<Timestamp>(text.into()).expect("a time");
+        for (time, begin, next) in [
+            ("2026-11-25T12:53:10.123Z", "2026-11-01T00:00:00.000Z", "2026-12-01T00:00:00.000Z"),
+            ("2026-12-31T23:59:59.999Z", "2026-12-01T00:00:00.000Z", "2027-01-01T00:00:00.000Z"),
+            ("2028-02-29T00:00:00.000Z", "2028-02-01T00:00:00.000Z", "2028-03-01T00:00:00.000Z"),
+            ("2026-01-01T00:00:00.000Z", "2026-01-01T00:00:00.000Z", "2026-02-01T00:00:00.000Z"),
+            ("1969-12-31T23:00:00.000Z", "1969-12-01T00:00:00.000Z", "1970-01-01T00:00:00.000Z"),
+        ] {
+            let time = parse(time);
+            assert_eq!(
+                (time.month_begin().to_string(), time.next_month().to_string()),
+                (begin.into(), next.into())
+            );
+        }
+        let time = parse("2026-11-25T12:53:10.123Z");
+        assert_eq!(time.day_begin().to_string(), "2026-11-25T00:00:00.000Z");
+        assert_eq!(time.next_day().to_string(), "2026-11-26T00:00:00.000Z");
     }
 
     #[test]

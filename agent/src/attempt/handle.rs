@@ -15,7 +15,7 @@ use island_protocol::{
     ids::AttemptKey,
     job::{Failure, Fault, Outcome},
 };
-use island_runtimes_api::{Phase, WorkCounter};
+use island_runtimes_api::{MAX_STEPS, Phase, Step, WorkCounter};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +36,8 @@ pub struct AttemptHandle {
     state: Mutex<AttemptState>,
     spool: Mutex<Spool>,
     work: Mutex<(Phase, u64)>,
+    /// What the worker reports about the steps of the run, if that was requested.
+    steps: Mutex<Vec<Step>>,
     /// Send time of the last answered renewal, on the clock that counts suspended time; 0 before the first.
     confirmed_ms: AtomicU64,
     /// Event number that the coordinator requested again; `u64::MAX` without a request.
@@ -55,6 +57,7 @@ impl AttemptHandle {
             state: Mutex::new(AttemptState::Accepted),
             spool: Mutex::new(spool),
             work: Mutex::new((Phase::Wait, 0)),
+            steps: Mutex::default(),
             confirmed_ms: AtomicU64::new(confirmed_ms),
             replay_from: AtomicU64::new(u64::MAX),
             wake: Notify::new(),
@@ -79,6 +82,17 @@ impl AttemptHandle {
         let limit = self.assignment.deadline.unix_ms().saturating_sub(self.assignment.sent_at.unix_ms());
         let passed = now_ms.saturating_sub(self.accepted_ms);
         Duration::from_millis(u64::try_from(limit).unwrap_or(0).saturating_sub(passed).min(LONGEST_MS))
+    }
+
+    /// Keeps what the worker reports about the steps of the run.
+    pub fn note_steps(&self, mut steps: Vec<Step>) {
+        steps.truncate(MAX_STEPS);
+        *lock(&self.steps) = steps;
+    }
+
+    /// Takes the steps that were reported.
+    pub fn take_steps(&self) -> Vec<Step> {
+        std::mem::take(&mut *lock(&self.steps))
     }
 
     /// Its state.

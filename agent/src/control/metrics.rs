@@ -64,6 +64,12 @@ pub fn series(status: &Status) -> Vec<Series> {
         one("memory_used", "Main memory in use.", Unit::Bytes, bytes(status.system.memory_used_mb)),
         one("memory_total", "Main memory.", Unit::Bytes, bytes(status.system.memory_total_mb)),
         one("models", "Models on disk.", Unit::Bytes, status.models_gb * f64::from(1 << 30)),
+        one(
+            "models_free",
+            "What further models may occupy.",
+            Unit::Bytes,
+            status.room_gb * f64::from(1 << 30),
+        ),
         counted(one("paid_jobs", "Jobs that were paid.", Unit::None, status.earned.jobs as f64)),
         counted(one("earned", "Credits earned.", Unit::Credits, status.earned.total.0 as f64 / 1e6)),
     ];

@@ -91,6 +91,9 @@ pub fn text(status: &Status, width: Option<usize>) -> String {
     for note in &status.gpu_notes {
         line("note", note.clone());
     }
+    for notice in &status.notices {
+        line("network", notice.clone());
+    }
     line("models", models(status));
     for job in &status.jobs {
         let seconds = job.duration_ms / 1000;
@@ -369,6 +372,7 @@ fn reason_lines(status: &Status, width: usize) -> Vec<String> {
         .iter()
         .map(|(reason, count)| format!("{} x {}: {}", count.times, name(*reason), count.latest));
     let lines = why_idle(status).into_iter().chain(refused).chain(status.gpu_notes.iter().cloned());
+    let lines = status.notices.iter().map(|notice| format!("the network: {notice}")).chain(lines);
     lines.flat_map(|line| wrap(&line, width)).collect()
 }
 
@@ -555,6 +559,7 @@ mod tests {
                 temperature_c: Some(71),
                 power_draw_w: Some(287.4),
             }],
+            notices: vec!["On Sunday at 10:00 UTC the network is updated.".into()],
             gpu_notes: vec!["GPU 1 is paused: 84 °C, the limit is 80 °C".into()],
             engines: vec![
                 engine("llmcpp", &["cuda", "vulkan"], "NVIDIA GeForce RTX 3090", Some(0)),

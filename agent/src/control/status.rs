@@ -35,6 +35,7 @@ use crate::{
         meter::Sample,
     },
     link::credentials,
+    notices::Notices,
     policy::{OwnerOrder, Verdict, gpus::PausedGpus},
     preload::{Fetching, Preloader},
     supervisor::{Supervisor, refusals::Count},
@@ -89,6 +90,9 @@ pub struct Status {
     pub room_gb: f64,
     /// The preload that is being downloaded.
     pub fetching: Option<Fetching>,
+    /// What the operators of the network want owners to know.
+    #[serde(default)]
+    pub notices: Vec<String>,
     /// Jobs that this Island refused since the agent started, by reason.
     pub refusals: BTreeMap<RefusalReason, Count>,
     /// When the coordinator committed the end of the last job.
@@ -159,6 +163,8 @@ pub struct Sources {
     pub cache: Cache,
     /// Downloads recommended models.
     pub preloader: Arc<Preloader>,
+    /// What the operators of the network want owners to know.
+    pub notices: Arc<Notices>,
     /// Evaluates the owner's rules.
     pub governor: Arc<Governor>,
     /// Its earnings.
@@ -202,6 +208,7 @@ impl Sources {
             models_gb: gigabytes(held),
             room_gb: gigabytes(self.cache.free_bytes()),
             fetching: self.preloader.now().latest(),
+            notices: self.notices.texts(),
             refusals: self.supervisor.refusals().all(),
             last_job: book.last,
             earned: earned(&book),

@@ -3,8 +3,11 @@
 use std::{fs, time::Duration};
 
 use island_cache::{GetError, Reservation};
-use island_daemon::chain::Chain;
-use island_daemon::latest::Latest;
+use island_daemon::{
+    chain::Chain,
+    latest::Latest,
+    traces::{Kind, Span},
+};
 use island_protocol::event::AttemptEvent;
 use island_runtimes_api::Phase;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -26,8 +29,11 @@ const LOOKS: u32 = 30;
 
 impl JobContext {
     /// Downloads the files, derives what the engine needs, finds or starts a worker, and waits until its model is loaded.
-    pub(super) async fn prepare(&self) -> Result<(Files, WorkerClaim), Broken> {
+    pub(super) async fn prepare(&self, trace: &Span) -> Result<(Files, WorkerClaim), Broken> {
+        let downloading = trace.child("download", Kind::Internal);
         let mut files = self.fetch().await?;
+        drop(downloading);
+        let _loading = trace.child("load", Kind::Internal);
         self.derive(&mut files).await?;
         let claim = self.acquire(&files).await?;
         self.loaded(&claim).await?;

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use async_nats::{Client, Message, SubscribeError, Subscriber};
 use fail::fail_point;
 use futures::{StreamExt, stream::SelectAll};
-use island_daemon::chain::Chain;
+use island_daemon::{
+    chain::Chain,
+    traces::{self, Kind},
+};
 use island_protocol::{
     FABRIC_VERSION,
     fabric::{
@@ -77,20 +80,26 @@ impl Dispatch<'_> {
     }
 
     async fn assign(&self, message: Message) {
+        // The header is not signed, and has no effect but records. What is not a place in a trace is ignored.
+        let header = message.headers.as_ref().and_then(|headers| headers.get(traces::HEADER));
+        let parent = header.and_then(|header| header.as_str().parse().ok());
+        let mut trace = self.supervisor.traces().follow("admit", Kind::Server, parent);
         let answer = match self.verified(&message) {
             // It is meant for another agent, on a machine with a copy of this identity.
             Ok(assignment) if assignment.instance.is_some_and(|meant| meant != self.instance) => return,
             Ok(assignment) => {
                 fail_point!("assign.verified", island_daemon::failpoint::crash);
-                self.supervisor.assign(assignment)
+                self.supervisor.assign(assignment, trace.context())
             }
             Err(refusal) => Err(refusal),
         };
         if let Err(refusal) = &answer {
             tracing::info!(reason = ?refusal.reason, message = refusal.message, "refused an assignment");
+            trace.fail(format!("{:?}", refusal.reason));
         }
         fail_point!("assign.decided", island_daemon::failpoint::crash);
         let reply = AssignmentReply { v: FABRIC_VERSION, accepted: answer.is_ok(), refusal: answer.err() };
+        drop(trace);
         self.answer(message, &reply).await;
         fail_point!("assign.answered", island_daemon::failpoint::crash);
     }

@@ -72,7 +72,9 @@ impl Supervisor {
         let attempt = AttemptHandle::new(record.assignment, spool, record.accepted_ms, 0);
         tracing::info!(%key, in_worker = worker.is_some(), "continuing an attempt");
         self.lock().insert(&attempt);
-        self.spawn(attempt, Some(worker.map_or(RecoveredAttempt::JournalOnly, RecoveredAttempt::InWorker)));
+        let found = worker.map_or(RecoveredAttempt::JournalOnly, RecoveredAttempt::InWorker);
+        // Its trace ended with the agent that began it.
+        self.spawn(attempt, Some(found), None);
         Ok(())
     }
 

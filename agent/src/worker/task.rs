@@ -155,7 +155,9 @@ impl WorkerTask {
             FromWorker::Pulse { work, .. } => self.rate.count_pulse(now, work),
             // A model that was loaded cannot fail to load.
             FromWorker::LoadFailed { .. } => !self.handle.is_ready(),
-            FromWorker::Loading { .. } | FromWorker::Ready { .. } => self.rate.count(now),
+            FromWorker::Loading { .. } | FromWorker::Ready { .. } | FromWorker::Steps { .. } => {
+                self.rate.count(now)
+            }
         };
         if !is_sound {
             return self.break_off(&frame);
@@ -194,6 +196,11 @@ impl WorkerTask {
                 }
             }
             FromWorker::Events { .. } => {}
+            FromWorker::Steps { key, steps } => {
+                if let Some(job) = self.jobs.get(&key) {
+                    job.attempt.note_steps(steps);
+                }
+            }
             FromWorker::Pulse { work, rss_mb } => {
                 self.handle.stats_mut().rss_mb = reports::resident_mb(rss_mb);
                 self.watch.pulse(now, &work);
@@ -217,10 +224,10 @@ impl WorkerTask {
     /// Executes a command.
     async fn apply(&mut self, command: Command) -> Next {
         let frame = match command {
-            Command::Run { attempt, first_event, request, sink } => {
+            Command::Run { attempt, first_event, request, reports_steps, sink } => {
                 let key = attempt.key();
                 self.keep(key, attempt, sink);
-                ToWorker::Run { key, first_event, request }
+                ToWorker::Run { key, first_event, request, reports_steps }
             }
             Command::Resume { attempt, from, sink } => {
                 let key = attempt.key();

@@ -134,7 +134,7 @@ impl Worker {
             let mut body = vec![0; u32::from_be_bytes(length) as usize];
             stream.read_exact(&mut body)?;
             match serde_json::from_slice(&body)? {
-                ToWorker::Run { key, first_event, request } => {
+                ToWorker::Run { key, first_event, request, .. } => {
                     let agent_pid = request.input["agent"].as_i64().unwrap_or_default();
                     self.run(&agent, key, first_event, agent_pid as i32)?;
                 }

@@ -1,25 +1,70 @@
 //! Flags of `island admin`.
 
-use clap::{Args, Subcommand};
-use island_protocol::{credits::MicroCredits, ids::JobId};
+mod invitations;
+mod network;
+mod payouts;
 
-use super::{Paging, values};
+use clap::{
+    Args, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use island_protocol::{
+    api::admin::{Reason, Trust},
+    credits::MicroCredits,
+    ids::JobId,
+};
+
+pub(crate) use self::{
+    invitations::{CreateInvitation, Invitations},
+    network::{Cargos, Maintenance, Notices, OnCargo},
+    payouts::{CreatePayout, OnPayout, Payouts},
+};
+use super::{Paging, StatementOptions, quotas::ChangeQuotas, values};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Admin {
-    /// List, create, suspend and resume accounts, and change their credits
+    /// List, create, suspend, resume and close accounts, change their credits and quotas
     #[command(subcommand)]
     Accounts(Accounts),
     /// List and revoke the keys of any account
     #[command(subcommand)]
     Keys(AccountKeys),
-    /// List Islands with their accounts, suspend and resume them
+    /// List Islands with their accounts, suspend, resume and annotate them
     #[command(subcommand)]
     Islands(Islands),
+    /// List Cargos, disable and enable them
+    #[command(subcommand)]
+    Cargos(Cargos),
+    /// Start and end the maintenance of the network
+    #[command(subcommand)]
+    Maintenance(Maintenance),
+    /// List, create and remove notices to everybody
+    #[command(subcommand)]
+    Notices(Notices),
+    /// List, create and revoke invitations, with which accounts are created
+    #[command(subcommand)]
+    Invitations(Invitations),
+    /// List, create, show, confirm and cancel payouts of earnings
+    #[command(subcommand)]
+    Payouts(Payouts),
     /// Return what a job was charged, once; the owners who have earned it keep it
     Refund(Refund),
     /// Show what operators did, newest first
     Log(AuditLog),
+}
+
+/// A reason that only operators see.
+#[derive(Debug, Args)]
+pub(crate) struct Why {
+    /// Why, for the audit log
+    #[arg(long)]
+    reason: String,
+}
+
+impl From<Why> for Reason {
+    fn from(why: Why) -> Self {
+        Self { reason: why.reason }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -30,6 +75,28 @@ pub(crate) enum Islands {
     Suspend(OnIsland),
     /// Give a suspended Island jobs again
     Resume(OnIsland),
+    /// Set the trust level of an Island, or a note about it
+    Annotate(AnnotateIsland),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AnnotateIsland {
+    /// Its id, the beginning of its id, or its name
+    #[arg(value_name = "ID")]
+    pub(crate) island: String,
+    /// Low: it gets only jobs that no other Island can take now
+    #[arg(long, value_parser = trusts(), required_unless_present = "note")]
+    pub(crate) trust: Option<Trust>,
+    /// What other operators should know; empty removes it
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: Option<String>,
+    #[command(flatten)]
+    pub(crate) why: Why,
+}
+
+fn trusts() -> impl TypedValueParser<Value = Trust> {
+    let known = [Trust::Low, Trust::Normal].map(Trust::as_str);
+    PossibleValuesParser::new(known).try_map(|name| name.parse())
 }
 
 #[derive(Debug, Args)]
@@ -74,6 +141,33 @@ pub(crate) enum Accounts {
     Suspend(OnAccount),
     /// Accept the keys of a suspended account again
     Resume(OnAccount),
+    /// Show the quotas of an account and how much of them is used, or change them
+    Quotas(AccountQuotas),
+    /// What an account spent and earned in a month
+    Statement {
+        /// Id or e-mail address
+        account: String,
+        #[command(flatten)]
+        options: StatementOptions,
+    },
+    /// Close an account without credits, open jobs and Islands, for good
+    Close {
+        /// Id or e-mail address
+        account: String,
+        #[command(flatten)]
+        why: Why,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AccountQuotas {
+    /// Id or e-mail address
+    pub(crate) account: String,
+    #[command(flatten)]
+    pub(crate) change: ChangeQuotas,
+    /// Why they are changed, for the audit log
+    #[arg(long)]
+    pub(crate) reason: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -3,7 +3,10 @@
 use clap::{Args, Subcommand, builder::PossibleValuesParser, builder::TypedValueParser};
 use island_protocol::{api::key::Scope, credits::MicroCredits};
 
-use super::values::{self, Expiry};
+use super::{
+    quotas::{self, ChangeQuotas, QuotaLimit},
+    values::{self, Expiry},
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApiKeys {
@@ -11,6 +14,14 @@ pub(crate) enum ApiKeys {
     List,
     /// Create a key and print its secret, once
     Create(CreateKey),
+    /// Show the quotas of a key and how much of them is used, or change them
+    Quotas {
+        /// Its id, the beginning of its id, or its name
+        #[arg(value_name = "ID")]
+        key: String,
+        #[command(flatten)]
+        change: ChangeQuotas,
+    },
     /// Delete a key; it stops working at once
     Delete {
         /// Its id, the beginning of its id, or its name
@@ -32,6 +43,9 @@ pub(crate) struct CreateKey {
     /// Most credits it may ever spend
     #[arg(long, value_name = "CREDITS", allow_negative_numbers = true, value_parser = values::credits)]
     pub(crate) spend_cap: Option<MicroCredits>,
+    /// A quota such as day.requests=1000: day or month, and requests, tokens or credits; may be repeated
+    #[arg(long = "quota", value_name = "QUOTA", value_parser = quotas::limit)]
+    pub(crate) quotas: Vec<QuotaLimit>,
 }
 
 fn scopes() -> impl TypedValueParser<Value = Scope> {

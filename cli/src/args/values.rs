@@ -71,15 +71,34 @@ pub(super) fn expiry(text: &str) -> Result<Expiry, String> {
     if let Ok(span) = humantime::parse_duration(text) {
         return Ok(Expiry::In(span));
     }
-    let moment = serde_json::from_value(text.into()).map(Expiry::At);
+    let moment = moment(text).map(Expiry::At);
     moment.map_err(|_| "must be a span such as 30d, or a moment such as 2027-01-01T00:00:00Z".into())
 }
 
+pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
+    let moment = serde_json::from_value(text.into());
+    moment.map_err(|_| "must be a moment such as 2027-01-01T00:00:00Z".into())
+}
+
+/// The begin of a calendar month of UTC.
+pub(super) fn month(text: &str) -> Result<Timestamp, String> {
+    let begin = Some(text)
+        .filter(|text| text.len() == 7)
+        .and_then(|text| moment(&format!("{text}-01T00:00:00Z")).ok());
+    begin.ok_or_else(|| "must be a year and a month, such as 2026-11".into())
+}
+
 pub(super) fn credits(text: &str) -> Result<MicroCredits, String> {
-    let credits = text.parse::<f64>().ok().filter(|credits| *credits > 0.0);
+    let credits = credits_or_none(text).ok().filter(|credits| *credits > MicroCredits(0));
+    credits.ok_or_else(|| "must be a number of credits above 0".into())
+}
+
+/// Credits, also 0.
+pub(super) fn credits_or_none(text: &str) -> Result<MicroCredits, String> {
+    let credits = text.parse::<f64>().ok().filter(|credits| *credits >= 0.0);
     credits
         .and_then(|credits| serde_json::from_value(credits.into()).ok())
-        .ok_or_else(|| "must be a number of credits above 0".into())
+        .ok_or_else(|| "must be a number of credits, 0 or more".into())
 }
 
 pub(super) fn temperature(text: &str) -> Result<f64, String> {
@@ -105,6 +124,16 @@ mod tests {
             let moment = expiry(&format!("{hours}h")).expect("a span").moment(Timestamp::from_unix_ms(now));
             prop_assert_eq!(moment.unix_ms(), now + hours * 3_600_000);
         }
+    }
+
+    #[test]
+    fn a_month_has_a_begin() {
+        let begin = month("2026-02").expect("a month");
+        assert_eq!(begin.to_string(), "2026-02-01T00:00:00.000Z");
+        assert_eq!(begin.next_month().to_string(), "2026-03-01T00:00:00.000Z");
+        assert!(
+            ["", "2026", "2026-13", "2026-1", "26-01-01", "november"].iter().all(|text| month(text).is_err())
+        );
     }
 
     #[test]
@@ -141,6 +170,8 @@ mod tests {
         assert!(expiry("soon").is_err());
         assert_eq!(credits("0.5"), Ok(MicroCredits(500_000)));
         assert!(["0", "-1", "NaN", "inf", "much"].iter().all(|text| credits(text).is_err()));
+        assert_eq!(credits_or_none("0"), Ok(MicroCredits(0)));
+        assert!(["-1", "NaN", "inf", "much"].iter().all(|text| credits_or_none(text).is_err()));
         assert!(temperature("NaN").is_err());
     }
 }

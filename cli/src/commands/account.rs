@@ -1,7 +1,9 @@
 //! `island account`.
 
 mod ledger;
+mod quotas;
 mod show;
+mod statement;
 
 use anyhow::Result;
 
@@ -11,5 +13,7 @@ pub(super) async fn run(command: Option<Account>, settings: &Settings, output: &
     match command {
         None => show::show(settings, output).await,
         Some(Account::Ledger(options)) => ledger::ledger(&options, settings, output).await,
+        Some(Account::Statement(options)) => statement::statement(&options, settings, output).await,
+        Some(Account::Quotas) => quotas::quotas(settings, output).await,
     }
 }

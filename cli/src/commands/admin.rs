@@ -1,9 +1,14 @@
 //! `island admin`.
 
 mod accounts;
+mod cargos;
+mod invitations;
 mod islands;
 mod keys;
 mod log;
+mod maintenance;
+mod notices;
+mod payouts;
 
 use anyhow::Result;
 use island_protocol::api::admin::Reason;
@@ -19,6 +24,11 @@ pub(super) async fn run(command: Admin, settings: &Settings, output: &Output) ->
         Admin::Accounts(command) => accounts::run(command, settings, output).await,
         Admin::Keys(command) => keys::run(command, settings, output).await,
         Admin::Islands(command) => islands::run(command, settings, output).await,
+        Admin::Cargos(command) => cargos::run(command, settings, output).await,
+        Admin::Maintenance(command) => maintenance::run(command, settings, output).await,
+        Admin::Notices(command) => notices::run(command, settings, output).await,
+        Admin::Invitations(command) => invitations::run(command, settings, output).await,
+        Admin::Payouts(command) => payouts::run(command, settings, output).await,
         Admin::Refund(wanted) => refund(wanted, settings, output).await,
         Admin::Log(options) => log::log(&options, settings, output).await,
     }

@@ -3,6 +3,7 @@
 mod create;
 mod delete;
 mod list;
+mod quotas;
 
 use anyhow::Result;
 
@@ -13,6 +14,7 @@ pub(super) async fn run(command: ApiKeys, settings: &Settings, output: &Output) 
     match command {
         ApiKeys::List => list::list(settings, output).await,
         ApiKeys::Create(wanted) => create::create(wanted, settings, output).await,
+        ApiKeys::Quotas { key, change } => quotas::quotas(&key, &change, settings, output).await,
         ApiKeys::Delete { key } => delete::delete(&key, settings, output).await,
     }
 }

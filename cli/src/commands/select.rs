@@ -1,13 +1,13 @@
-//! Which job, key or Island a person means: by its id, the beginning of its id, or its name.
+//! Which job, key, Island or other thing a person means: by its id, the beginning of its id, or its name.
 
 use anyhow::Result;
 use island_coordinator_client::Client;
-use island_protocol::ids::{AccountId, ApiKeyId, HostId, JobId};
+use island_protocol::ids::{AccountId, ApiKeyId, HostId, InvitationId, JobId, NoticeId, PayoutId};
 
 use crate::failure::{NoMatch, Usage};
 
-/// Jobs that the beginning of an id is compared with: one page.
-const JOBS: u64 = 100;
+/// Entries that the beginning of an id is compared with: one page.
+const PAGE: u64 = 100;
 
 /// The one of `all`, each with its id and name, that `text` selects. `what` names them in errors.
 fn one<T>(what: &str, text: &str, all: impl IntoIterator<Item = (T, String, String)>) -> Result<T> {
@@ -33,11 +33,44 @@ pub(super) async fn job(client: &Client, text: &str) -> Result<JobId> {
     if let Ok(id) = text.parse() {
         return Ok(id);
     }
-    let jobs = client.jobs(JOBS, 0).await?;
-    let all: Vec<_> = jobs.data.iter().map(|job| (job.id, job.id.to_string(), String::new())).collect();
+    let jobs = client.jobs(PAGE, 0).await?;
+    one_of_last("job", text, jobs.data.iter().map(|job| job.id))
+}
+
+/// The notice with this id, or the one whose id begins so.
+pub(super) async fn notice(client: &Client, text: &str) -> Result<NoticeId> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let notices = client.notices().await?;
+    one_of_last("notice", text, notices.iter().map(|notice| notice.id))
+}
+
+/// The invitation with this id, or the one of the last hundred whose id begins so.
+pub(super) async fn invitation(client: &Client, text: &str) -> Result<InvitationId> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let invitations = client.invitations(PAGE, 0).await?;
+    one_of_last("invitation", text, invitations.data.iter().map(|invitation| invitation.id))
+}
+
+/// The payout with this id, or the one of the last hundred whose id begins so.
+pub(super) async fn payout(client: &Client, text: &str) -> Result<PayoutId> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let payouts = client.payouts(PAGE, 0).await?;
+    one_of_last("payout", text, payouts.data.iter().map(|payout| payout.id))
+}
+
+/// The one of these entries without names whose id begins so.
+fn one_of_last<T: ToString>(what: &str, text: &str, ids: impl Iterator<Item = T>) -> Result<T> {
+    let all: Vec<_> =
+        ids.map(|id| (id.to_string(), id)).map(|(text, id)| (id, text, String::new())).collect();
     let count = all.len();
-    one("job", text, all).map_err(|error| match error.downcast::<NoMatch>() {
-        Ok(_) => NoMatch(format!("no id of your last {count} jobs begins with '{text}'")).into(),
+    one(what, text, all).map_err(|error| match error.downcast::<NoMatch>() {
+        Ok(_) => NoMatch(format!("no id of the last {count} {what}s begins with '{text}'")).into(),
         Err(error) => error,
     })
 }

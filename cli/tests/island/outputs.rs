@@ -12,6 +12,7 @@ const COMPLETED: &str = "0190f3f0-0000-7000-8000-000000000008";
 const FAILED: &str = "0190f3f0-0000-7000-8000-000000000009";
 const KEY: &str = "0190f3f0-0000-7000-8000-0000000000aa";
 const ACCOUNT: &str = "0190f3f0-0000-7000-8000-0000000000cc";
+const PAYOUT: &str = "0190f3f0-0000-7000-8000-0000000000d2";
 const HOST: &str = "0190f3f0-0000-7000-8000-0000000000bb";
 
 /// What a terminal's owner would paste after running `commands`.
@@ -27,6 +28,11 @@ pub(crate) async fn transcript(server: &Server, commands: &[&[&str]]) -> String 
     all.replace(&home.path().display().to_string(), "~")
 }
 
+/// The bodies of all requests with this line.
+fn bodies(server: &Server, line: &str) -> Vec<String> {
+    server.asked().into_iter().filter(|asked| asked.line == line).map(|asked| asked.body).collect()
+}
+
 #[tokio::test]
 async fn reading_for_people() {
     let server = Server::start().await;
@@ -35,6 +41,9 @@ async fn reading_for_people() {
         &["account", "ledger"],
         &["account", "ledger", "--limit", "1", "--offset", "1"],
         &["account", "ledger", "--all"],
+        &["account", "statement"],
+        &["account", "statement", "--month", "2026-12", "--csv"],
+        &["account", "quotas"],
         &["auth", "status"],
         &["auth", "logout"],
         &["jobs", "list"],
@@ -65,19 +74,38 @@ async fn reading_for_people() {
             "2027-01-01T00:00:00Z",
             "--spend-cap",
             "5",
+            "--quota",
+            "day.requests=1000",
+            "--quota",
+            "month.credits=2.5",
         ],
+        &["api-keys", "quotas", "ci"],
+        &["api-keys", "quotas", KEY, "--quota", "month.tokens=1000000"],
+        &["api-keys", "quotas", KEY, "--none"],
         &["api-keys", "delete", KEY],
         &["api-keys", "delete", "old"],
+        &["network", "stats"],
+        &["network", "notices"],
         &["market", "rates"],
         &["market", "rates", "llm-chat"],
         &["market", "history", "llm-chat"],
     ];
     insta::assert_snapshot!(transcript(&server, commands).await);
-    let create = server.asked().into_iter().find(|asked| asked.line == "POST /api-keys").expect("asked");
+    let bodies = |line: &str| bodies(&server, line);
     assert_eq!(
-        create.body,
-        r#"{"name":"ci","scopes":["read","write"],"expires_at":"2027-01-01T00:00:00.000Z","spend_cap":5}"#
+        bodies("POST /api-keys"),
+        [concat!(
+            r#"{"name":"ci","scopes":["read","write"],"expires_at":"2027-01-01T00:00:00.000Z","spend_cap":5,"#,
+            r#""quotas":{"day":{"requests":1000},"month":{"credits":2.5}}}"#
+        )]
     );
+    assert_eq!(
+        bodies(&format!("POST /api-keys/{KEY}/quotas")),
+        [r#"{"day":{},"month":{"tokens":1000000}}"#, r#"{"day":{},"month":{}}"#]
+    );
+    let month = "from=2026-12-01T00%3A00%3A00.000Z&until=2027-01-01T00%3A00%3A00.000Z";
+    assert_eq!(bodies("GET /account/statement").len(), 1, "the coordinator knows which month it is");
+    assert_eq!(bodies(&format!("GET /account/statement?{month}&format=csv")).len(), 1);
 }
 
 #[tokio::test]
@@ -108,6 +136,9 @@ async fn for_programs() {
     let commands: &[&[&str]] = &[
         &["account"],
         &["account", "ledger"],
+        &["account", "statement"],
+        &["account", "statement", "--csv"],
+        &["account", "quotas"],
         &["auth", "status"],
         &["auth", "logout"],
         &["chat", "Hello"],
@@ -124,7 +155,10 @@ async fn for_programs() {
         &["hosts", "get", HOST],
         &["api-keys", "list"],
         &["api-keys", "create", "ci"],
+        &["api-keys", "quotas", KEY],
         &["api-keys", "delete", KEY],
+        &["network", "stats"],
+        &["network", "notices"],
         &["market", "rates"],
         &["market", "history", "llm-chat"],
         &["jobs", "get", "0190f3f0-0000-7000-8000-0000000000ff"],
@@ -146,15 +180,130 @@ async fn for_operators() {
         &["admin", "accounts", "deduct", ACCOUNT, "2", "--reason", "a mistake"],
         &["admin", "accounts", "suspend", ACCOUNT, "--reason", "unpaid invoice 7"],
         &["admin", "accounts", "resume", ACCOUNT, "--reason", "paid"],
+        &["admin", "accounts", "quotas", "user@example.org"],
+        &["admin", "accounts", "quotas", ACCOUNT, "--quota", "day.requests=1000", "--reason", "a trial"],
+        &["admin", "accounts", "quotas", ACCOUNT, "--none", "--reason", "a contract"],
+        &["admin", "accounts", "statement", ACCOUNT, "--month", "2026-11"],
+        &["admin", "accounts", "statement", "user@example.org", "--csv"],
+        &["admin", "accounts", "close", ACCOUNT, "--reason", "at its own request"],
         &["admin", "keys", "list", ACCOUNT],
         &["admin", "keys", "revoke", KEY, "--reason", "found in public"],
         &["admin", "keys", "revoke", "ci", "--reason", "found in public"],
         &["admin", "islands", "list"],
         &["admin", "islands", "suspend", HOST, "--reason", "wrong results"],
         &["admin", "islands", "resume", HOST, "--reason", "repaired"],
+        &[
+            "admin",
+            "islands",
+            "annotate",
+            HOST,
+            "--trust",
+            "low",
+            "--note",
+            "slow disks",
+            "--reason",
+            "complaints",
+        ],
+        &["admin", "islands", "annotate", HOST, "--note", "", "--reason", "repaired"],
         &["admin", "refund", JOB, "--reason", "a wrong model"],
         &["admin", "log"],
         &["admin", "log", "--account", "user@example.org", "--format", "json"],
     ];
     insta::assert_snapshot!(transcript(&server, commands).await);
+    let bodies = |line: &str| bodies(&server, line);
+    assert_eq!(
+        bodies(&format!("POST /admin/accounts/{ACCOUNT}/quotas")),
+        [
+            r#"{"quotas":{"day":{"requests":1000},"month":{}},"reason":"a trial"}"#,
+            r#"{"quotas":{"day":{},"month":{}},"reason":"a contract"}"#,
+        ]
+    );
+    assert_eq!(
+        bodies(&format!("POST /admin/hosts/{HOST}/annotate")),
+        [
+            r#"{"trust":"low","note":"slow disks","reason":"complaints"}"#,
+            r#"{"note":"","reason":"repaired"}"#,
+        ]
+    );
+    assert_eq!(
+        bodies(&format!("POST /admin/accounts/{ACCOUNT}/close")),
+        [r#"{"reason":"at its own request"}"#]
+    );
+}
+
+#[tokio::test]
+async fn for_operators_of_the_whole_network() {
+    let server = Server::start().await;
+    let commands: &[&[&str]] = &[
+        &["admin", "cargos", "list"],
+        &["admin", "cargos", "disable", "painter", "--reason", "a wrong license"],
+        &["admin", "cargos", "enable", "llm-chat", "--reason", "repaired"],
+        &["admin", "maintenance", "start", "--reason", "new disks"],
+        &["admin", "maintenance", "end", "--reason", "done"],
+        &["admin", "notices", "list"],
+        &["admin", "notices", "create", "Prices change in December.", "--until", "2026-12-01T00:00:00Z"],
+        &["admin", "notices", "remove", "0190f3f0"],
+        &["admin", "invitations", "list"],
+        &[
+            "admin",
+            "invitations",
+            "create",
+            "--credits",
+            "0",
+            "--uses",
+            "10",
+            "--expires",
+            "2999-01-01T00:00:00Z",
+            "--reason",
+            "the workshop",
+        ],
+        &["admin", "invitations", "create", "--reason", "a friend"],
+        &["admin", "invitations", "revoke", "0190f3f0", "--reason", "over"],
+        &["admin", "payouts", "list"],
+        &[
+            "admin",
+            "payouts",
+            "create",
+            "--until",
+            "2026-11-01T00:00:00Z",
+            "--minimum",
+            "5",
+            "--reason",
+            "October",
+        ],
+        &["admin", "payouts", "show", "0190f3f0"],
+        &["admin", "payouts", "show", PAYOUT, "--csv"],
+        &["admin", "payouts", "confirm", PAYOUT, "--reason", "transfer 12"],
+        &["admin", "payouts", "cancel", PAYOUT, "--reason", "transfer 12 failed"],
+    ];
+    insta::assert_snapshot!(transcript(&server, commands).await);
+    let bodies = |line: &str| bodies(&server, line);
+    assert_eq!(
+        bodies("POST /admin/notices"),
+        [r#"{"text":"Prices change in December.","until":"2026-12-01T00:00:00.000Z"}"#]
+    );
+    assert_eq!(
+        bodies("POST /admin/invitations"),
+        [
+            r#"{"credits":0,"uses":10,"expires_at":"2999-01-01T00:00:00.000Z","reason":"the workshop"}"#,
+            r#"{"uses":1,"reason":"a friend"}"#,
+        ]
+    );
+    assert_eq!(
+        bodies("POST /admin/payouts"),
+        [r#"{"until":"2026-11-01T00:00:00.000Z","minimum":5,"reason":"October"}"#]
+    );
+    for (line, body) in [
+        ("POST /admin/cargos/painter/disable".into(), r#"{"reason":"a wrong license"}"#),
+        ("POST /admin/maintenance/start".into(), r#"{"reason":"new disks"}"#),
+        ("DELETE /admin/notices/0190f3f0-0000-7000-8000-0000000000d0".into(), ""),
+        (
+            "POST /admin/invitations/0190f3f0-0000-7000-8000-0000000000d1/revoke".into(),
+            r#"{"reason":"over"}"#,
+        ),
+        (format!("POST /admin/payouts/{PAYOUT}/confirm"), r#"{"reason":"transfer 12"}"#),
+        (format!("POST /admin/payouts/{PAYOUT}/cancel"), r#"{"reason":"transfer 12 failed"}"#),
+    ] {
+        assert_eq!(bodies(&line), [body], "{line}");
+    }
 }

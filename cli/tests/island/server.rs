@@ -61,6 +61,9 @@ fn answer(
     let mut asked = kept.lock().expect("not poisoned");
     asked.push(ReceivedRequest { line, last_event: text("last-event-id"), body: body.clone() });
     let times = asked.iter().filter(|asked| asked.line.ends_with("/stream")).count();
+    if let Some(answer) = without_key(method, path, text("authorization").is_some(), &body) {
+        return answer;
+    }
     let email = match text("authorization").as_deref() {
         None => return problem(401, r#""message":"this needs an API key","code":"missing_api_key""#),
         Some("Bearer ak_one") => "one@example.org",
@@ -68,12 +71,41 @@ fn answer(
         Some("Bearer ak_three") => "three@example.org",
         Some(_) => return problem(401, r#""message":"this key is not known","code":"invalid_api_key""#),
     };
+    if uri.query().is_some_and(|query| query.contains("format=csv")) {
+        return ([(header::CONTENT_TYPE, "text/csv")], CSV).into_response();
+    }
     match (method, path) {
         (&Method::GET, "/account") => json(200, ACCOUNT.replace("EMAIL", email)),
         (&Method::POST, "/jobs") => submitted(&body),
         (_, path) if path.starts_with("/jobs/") => job(method, &path["/jobs/".len()..], times),
         _ => others(method, path),
     }
+}
+
+/// What is answered without a key; `None` if one is needed.
+fn without_key(method: &Method, path: &str, has_key: bool, body: &str) -> Option<Response> {
+    Some(match (method, path) {
+        (&Method::POST, "/signup") if has_key => {
+            problem(400, r#""message":"this needs no API key","code":"invalid_request""#)
+        }
+        (&Method::POST, "/signup") if body.contains("USED-UP") => {
+            problem(403, r#""message":"this invitation is not valid","code":"invalid_invitation""#)
+        }
+        (&Method::POST, "/login") if !body.contains("\"code\":\"aB3\"") => {
+            problem(403, r#""message":"this code is unknown","code":"login_failed""#)
+        }
+        (&Method::POST, "/signup" | "/login") => {
+            let account = ACCOUNT.replace("EMAIL", "one@example.org");
+            json(201, format!(r#"{},"key":"ak_one"}}"#, account.strip_suffix('}').expect("an object")))
+        }
+        (&Method::GET, "/network/stats") => {
+            json(200, r#"{"data":{"online_islands":2,"regions":1,"jobs_completed":40}}"#)
+        }
+        (&Method::GET, "/network/notices") => {
+            json(200, format!(r#"{{"data":{}}}"#, NOTICES.replace("NOTICE", NOTICE)))
+        }
+        _ => return None,
+    })
 }
 
 fn submitted(body: &str) -> Response {
@@ -97,6 +129,17 @@ fn submitted(body: &str) -> Response {
             429,
             r#""message":"10 jobs are running already","code":"concurrent_jobs_exceeded","retry_after":60"#,
         ),
+        Some("frequent") => problem(
+            429,
+            r#""message":"the account has used its 1000 requests of the day","code":"quota_exceeded","retry_after":40000"#,
+        ),
+        Some("closed") => problem(
+            503,
+            r#""message":"maintenance: new disks","code":"maintenance","retry_after":60,"request_id":"r-18""#,
+        ),
+        Some("disabled") => {
+            problem(403, r#""message":"operators have disabled this Cargo","code":"workload_disabled""#)
+        }
         Some("broken") => problem(
             500,
             r#""message":"something went wrong on our side","code":"internal_error","request_id":"r-17""#,
@@ -151,6 +194,13 @@ fn job(method: &Method, rest: &str, times: usize) -> Response {
 fn others(method: &Method, path: &str) -> Response {
     match (method, path) {
         (&Method::GET, "/jobs") => json(200, JOBS.replace("OTHER", OTHER_ID).replace("ID", ID)),
+        (&Method::GET, "/account/quotas") => {
+            json(200, format!(r#"{{"data":{{"account":{QUOTAS},"key":[]}}}}"#))
+        }
+        (&Method::GET, "/account/statement") => json(200, format!(r#"{{"data":{STATEMENT}}}"#)),
+        (_, path) if path.starts_with("/api-keys/") && path.ends_with("/quotas") => {
+            json(200, format!(r#"{{"data":{QUOTAS}}}"#))
+        }
         (&Method::GET, "/account/ledger") => json(200, LEDGER.replace("ID", ID)),
         (_, path) if path.starts_with("/admin/") => admin(method, &path["/admin".len()..]),
         (&Method::GET, "/api-keys") => json(200, format!(r#"{{"data":[{KEY},{EXPIRED_KEY}]}}"#)),
@@ -226,6 +276,46 @@ fn admin(method: &Method, path: &str) -> Response {
         }
         (&Method::GET, "/audit-log") => page(AUDIT_ENTRY),
         (&Method::GET, path) if path.ends_with("/api-keys") => json(200, format!(r#"{{"data":[{KEY}]}}"#)),
+        (_, path) if path.starts_with("/accounts/") && path.ends_with("/quotas") => {
+            json(200, format!(r#"{{"data":{QUOTAS}}}"#))
+        }
+        (_, path) if path.ends_with("/statement") => json(200, format!(r#"{{"data":{STATEMENT}}}"#)),
+        (_, path) if path.ends_with("/annotate") => {
+            let island = ADMIN_ISLAND.replace("STATE", r#""trust":"low","note":"slow disks","#);
+            json(200, format!(r#"{{"data":{island}}}"#))
+        }
+        (_, "/cargos") => json(200, format!(r#"{{"data":[{ENABLED},{DISABLED}]}}"#)),
+        (_, "/cargos/llm-chat/enable") => json(200, format!(r#"{{"data":{ENABLED}}}"#)),
+        (_, "/cargos/painter/disable") => json(200, format!(r#"{{"data":{DISABLED}}}"#)),
+        (_, "/maintenance/start") => {
+            json(200, format!(r#"{{"data":{}}}"#, NOTICES.replace("NOTICE", NOTICE)))
+        }
+        (_, "/maintenance/end") => json(200, r#"{"data":{"notices":[]}}"#),
+        (&Method::GET, "/notices") => json(200, format!(r#"{{"data":[{NOTICE}]}}"#)),
+        (_, path) if path.starts_with("/notices") => json(200, format!(r#"{{"data":{NOTICE}}}"#)),
+        (&Method::GET, "/invitations") => page(INVITATION),
+        (_, "/invitations") => json(201, format!(r#"{{"data":{INVITATION},"code":"K3YT-7QXM"}}"#)),
+        (_, path) if path.starts_with("/invitations/") => json(200, format!(r#"{{"data":{INVITATION}}}"#)),
+        (&Method::GET, "/payouts") => page(&PAYOUT.replace("STATE", "exported")),
+        (_, "/payouts/0190f3f0-0000-7000-8000-0000000000ac/confirm") => {
+            problem(422, r#""message":"the payout is cancelled already","code":"payout_already_final""#)
+        }
+        (_, path) if path.ends_with("/confirm") => {
+            json(200, format!(r#"{{"data":{}}}"#, PAYOUT.replace("STATE", "confirmed")))
+        }
+        (_, path) if path.ends_with("/cancel") => {
+            json(200, format!(r#"{{"data":{}}}"#, PAYOUT.replace("STATE", "cancelled")))
+        }
+        (_, path) if path.starts_with("/payouts") => {
+            let payout = PAYOUT.replace("STATE", "exported");
+            json(200, format!(r#"{{"data":{{"payout":{payout},"payments":[{PAYMENTS}]}}}}"#))
+        }
+        (_, "/accounts/0190f3f0-0000-7000-8000-0000000000ce/close") => {
+            problem(422, r#""message":"the account has 12.5 credits","code":"account_in_use""#)
+        }
+        (_, path) if path.ends_with("/close") => {
+            json(200, format!(r#"{{"data":{}}}"#, account(r#""closed_at":"2026-11-21T12:00:00.000Z","#)))
+        }
         (&Method::POST, path) if path.ends_with("/revoke") => {
             let id = path.split('/').nth(2).expect("an id");
             json(200, format!(r#"{{"data":{{"id":"{id}","revoked_at":"2026-11-20T12:00:00.000Z"}}}}"#))
@@ -245,6 +335,30 @@ fn admin(method: &Method, path: &str) -> Response {
     }
 }
 
+const CSV: &str = "time,kind,amount\r\n2026-11-20T12:00:00.000Z,earned,0.25\r\n";
+const QUOTAS: &str = r#"[{"period":"day","resets_at":"2026-11-21T00:00:00.000Z","requests":{"used":12,"max":1000}},
+    {"period":"month","resets_at":"2026-12-01T00:00:00.000Z","tokens":{"used":5000,"max":1000000},
+    "credits":{"used":0.25,"max":2.5}}]"#;
+const STATEMENT: &str = r#"{"account":"0190f3f0-0000-7000-8000-0000000000cc","from":"2026-11-01T00:00:00.000Z",
+    "until":"2026-12-01T00:00:00.000Z","opening":10,"closing":11.75,
+    "totals":[{"kind":"spent","amount":-0.5,"entries":2},{"kind":"earned","amount":5.25,"entries":7},
+    {"kind":"payout_return","amount":-3,"entries":1}],
+    "earned":[{"host_id":"0190f3f0-0000-7000-8000-0000000000bb","name":"attic","device":"vulkan: A GPU","jobs":5,
+    "amount":5},{"jobs":2,"amount":0.25}],
+    "spent":[{"workload_slug":"llm-chat","jobs":2,"amount":0.5}]}"#;
+const NOTICES: &str =
+    r#"{"maintenance":{"since":"2026-11-20T12:00:00.000Z","reason":"new disks"},"notices":[NOTICE]}"#;
+const NOTICE: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000d0","text":"Prices change in December.",
+    "created_at":"2026-11-20T12:00:00.000Z","until":"2026-12-01T00:00:00.000Z"}"#;
+const ENABLED: &str = r#"{"workload_slug":"llm-chat","is_enabled":true}"#;
+const DISABLED: &str = r#"{"workload_slug":"painter","is_enabled":false,
+    "disabled":{"at":"2026-11-20T12:00:00.000Z","reason":"a wrong license"}}"#;
+const INVITATION: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000d1","credits":5,"uses":10,"used":3,
+    "reason":"the workshop","created_at":"2026-11-20T12:00:00.000Z","expires_at":"2999-01-01T00:00:00.000Z"}"#;
+const PAYOUT: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000d2","state":"STATE","until":"2026-11-01T00:00:00.000Z",
+    "accounts":1,"amount":7.000001,"reason":"October","created_at":"2026-11-20T12:00:00.000Z"}"#;
+const PAYMENTS: &str =
+    r#"{"account":"0190f3f0-0000-7000-8000-0000000000cc","email":"user@example.org","amount":7.000001}"#;
 const ADMIN_ISLAND: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000bb","account":"0190f3f0-0000-7000-8000-0000000000cc",
     "name":"attic","agent_version":"0.1.0",STATE"created_at":"2026-11-20T12:00:00.000Z",
     "last_seen_at":"2026-11-20T12:00:00.000Z"}"#;

@@ -1,6 +1,13 @@
 //! Where the key comes from, and what `auth` keeps.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Lines, Read as _, Write as _},
+    net::TcpStream,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Child, ChildStderr, Stdio},
+};
 
 use crate::{
     program::{command, run},
@@ -38,6 +45,49 @@ async fn flag_then_environment_then_file() {
     let (code, text) = island(home.path(), &at, &["account"]).await;
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("island auth login"), "{text}");
+}
+
+/// Starts a sign-in, and returns it with the address that it shows and the lines of its standard error.
+fn sign_in(home: &Path, url: &str) -> (Child, String, Lines<BufReader<ChildStderr>>) {
+    let mut command = command(home, &[("SERVICE_API_URL", url)], &["auth", "login", "--browser"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("start island");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let shown = lines.find_map(|line| {
+        let line = line.expect("a line");
+        line.split_once("sign in at ").map(|(_, address)| address.to_owned())
+    });
+    (child, shown.expect("an address is shown"), lines)
+}
+
+/// What a browser sends to the program that waits.
+fn bring(port: &str, target: &str) -> String {
+    let mut browser = TcpStream::connect(format!("127.0.0.1:{port}")).expect("the program waits");
+    write!(browser, "GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").expect("sent");
+    let mut page = String::new();
+    browser.read_to_string(&mut page).expect("a page");
+    page
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sign_in_in_a_browser_saves_the_key() {
+    let Server { url, .. } = Server::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    for (code, exit) in [("wrong", Some(3)), ("aB3", Some(0))] {
+        let (child, address, lines) = sign_in(home.path(), &url);
+        let (begin, query) = address.split_once('?').expect("a query");
+        assert_eq!(begin, format!("{url}/api/v1/login"));
+        let (port, challenge) = query.split_once("&challenge=").expect("a challenge");
+        assert_eq!(challenge.len(), 43, "{address}");
+        let port = port.strip_prefix("port=").expect("a port");
+        assert!(bring(port, "/favicon.ico").starts_with("HTTP/1.1 404"), "other requests do not end it");
+        assert!(bring(port, &format!("/?code={code}")).contains("You can close this page"));
+        let ran = child.wait_with_output().expect("it ends");
+        let rest: Vec<String> = lines.map(|line| line.expect("a line")).collect();
+        assert_eq!(ran.status.code(), exit, "{rest:?}");
+    }
+    let (_, text) = island(home.path(), &[], &["account"]).await;
+    assert!(text.contains("one@example.org"), "{text}");
 }
 
 /// Connections to 0.0.0.0 arrive on this machine, but it is not an address of loopback.
@@ -79,6 +129,49 @@ async fn a_key_that_does_not_work_is_not_saved() {
     assert_eq!(code, Some(2));
     assert!(text.contains("'ak_'"), "{text}");
     assert!(!home.path().join(".island/config.toml").exists());
+}
+
+#[tokio::test]
+async fn signing_up_saves_the_key() {
+    let server = Server::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    let refused = ["signup", "--coordinator", &server.url, "one@example.org", "USED-UP"];
+    let (code, text) = island(home.path(), &[], &refused).await;
+    assert_eq!(code, Some(5), "{text}");
+    assert!(!home.path().join(".island/config.toml").exists());
+
+    // A key in use, of another account, is not sent.
+    let variables = [("SERVICE_API_KEY", "ak_two")];
+    let wanted = ["signup", "--coordinator", &server.url, "one@example.org", "CODE"];
+    let (code, text) = island(home.path(), &variables, &wanted).await;
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("Signed up as one@example.org with 12.5 credits"), "{text}");
+    assert!(text.contains("SERVICE_API_KEY is set and overrides the saved key"), "{text}");
+    assert!(!text.contains("ak_one"), "the key is saved, not shown: {text}");
+    let asked = server.asked().pop().expect("asked");
+    assert_eq!(
+        (asked.line.as_str(), asked.body.as_str()),
+        ("POST /signup", r#"{"email":"one@example.org","code":"CODE"}"#)
+    );
+    let file = home.path().join(".island/config.toml");
+    assert_eq!(fs::metadata(&file).expect("saved").permissions().mode() & 0o777, 0o600);
+    let (_, text) = island(home.path(), &[], &["account"]).await;
+    assert!(text.contains("one@example.org"), "the address and the key are saved: {text}");
+}
+
+#[tokio::test]
+async fn the_key_of_a_new_account_is_printed_if_it_cannot_be_saved() {
+    let server = Server::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    // A folder in place of the file that is written first.
+    fs::create_dir_all(home.path().join(".island/config.toml.new")).expect("in the way");
+    let wanted = ["signup", "--coordinator", &server.url, "one@example.org", "CODE"];
+    for format in ["text", "json"] {
+        let ran = run(command(home.path(), &[], &[&wanted[..], &["--format", format]].concat()), "").await;
+        assert_eq!(ran.code, Some(1), "{}", ran.err);
+        assert!(ran.out.contains("ak_one"), "{}", ran.out);
+        assert!(ran.err.contains("write ") && ran.err.contains("config.toml.new"), "{}", ran.err);
+    }
 }
 
 #[tokio::test]

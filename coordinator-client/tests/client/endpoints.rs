@@ -6,9 +6,17 @@ use island_coordinator_client::{
     Client, ClientError, Request,
     catalogue::CargoFilter,
     protocol::{
-        api::key::CreateKey,
+        api::{
+            admin::{AnnotateHost, CreateNotice, Reason},
+            key::CreateKey,
+            payout::CreatePayout,
+            quota::{QuotaPeriod, QuotaView, Quotas, SetQuotas, Used},
+            signup::{CreateInvitation, SignUp},
+        },
         cargo::{Category, RuntimeType},
-        ids::{ApiKeyId, HostId, JobId},
+        credits::MicroCredits,
+        ids::{AccountId, ApiKeyId, HostId, InvitationId, JobId, NoticeId, PayoutId},
+        time::Timestamp,
     },
 };
 use serde_json::{Value, json};
@@ -77,12 +85,163 @@ async fn account_and_keys() {
     let key = json!({ "id": NIL, "name": "ci", "prefix": "ak_ab", "scopes": ["read"], "created_at": NOW,
         "last_used_at": null, "expires_at": null, "spend_cap": 5, "spent": 0.5 });
     assert_eq!(line(data(json!([key])), Client::api_keys).await, "GET /api/v1/api-keys");
-    let create = CreateKey { name: "ci".into(), scopes: None, expires_at: None, spend_cap: None };
+    let create =
+        CreateKey { name: "ci".into(), scopes: None, expires_at: None, spend_cap: None, quotas: None };
     let created = json!({ "data": key, "key": "ak_secret" });
     assert_eq!(line(created, |c| c.create_api_key(&create)).await, "POST /api/v1/api-keys");
     let revoked = data(json!({ "id": NIL, "revoked_at": NOW }));
     let asked = line(revoked, |c| c.revoke_api_key(ApiKeyId(ID))).await;
     assert_eq!(asked, format!("DELETE /api/v1/api-keys/{NIL}"));
+}
+
+/// The quotas in [`QUOTAS`].
+fn quota_views() -> Vec<QuotaView> {
+    vec![QuotaView {
+        period: QuotaPeriod::Day,
+        resets_at: Timestamp::from_unix_ms(0),
+        requests: Some(Used { used: 2, max: 5 }),
+        tokens: None,
+        credits: Some(Used { used: MicroCredits(500_000), max: MicroCredits(1_000_000) }),
+    }]
+}
+
+const QUOTAS: &str = r#"[{"period":"day","resets_at":"1970-01-01T00:00:00.000Z","requests":{"used":2,"max":5},
+    "credits":{"used":0.5,"max":1}}]"#;
+
+/// A server that answers once, and its client.
+async fn once(body: impl ToString) -> (Script, Client) {
+    let script = Script::play(vec![Step::Answer(200, "", body.to_string())]).await;
+    let client = script.client();
+    (script, client)
+}
+
+#[tokio::test]
+async fn quotas_statements_and_sign_up() {
+    let quotas: Value = serde_json::from_str(QUOTAS).expect("JSON");
+    let (_script, client) = once(data(json!({ "account": quotas, "key": [] }))).await;
+    let own = client.quotas().await.expect("understood");
+    assert_eq!((own.account, own.key), (quota_views(), Vec::new()));
+    let (script, client) = once(data(quotas.clone())).await;
+    assert_eq!(client.quotas_of_key(ApiKeyId(ID)).await.expect("understood"), quota_views());
+    assert!(script.asked().await[0].line.starts_with(&format!("GET /api/v1/api-keys/{NIL}/quotas ")));
+    let mut set = Quotas::default();
+    set.day.requests = Some(5);
+    let (script, client) = once(data(quotas)).await;
+    client.set_quotas_of_key(ApiKeyId(ID), &set).await.expect("understood");
+    assert_eq!(script.asked().await[0].body, r#"{"day":{"requests":5},"month":{}}"#);
+
+    let statement = data(json!({ "account": NIL, "from": NOW, "until": NOW, "opening": 1, "closing": 2,
+        "totals": [{ "kind": "earned", "amount": 1, "entries": 3 }],
+        "earned": [{ "host_id": NIL, "name": "attic", "device": "cuda: A GPU", "jobs": 3, "amount": 1 }],
+        "spent": [{ "workload_slug": "x", "jobs": 1, "amount": 0.5 }] }));
+    let from = Timestamp::from_unix_ms(0);
+    let span = "from=1970-01-01T00%3A00%3A00.000Z";
+    assert_eq!(line(statement.clone(), |c| c.statement(None, None)).await, "GET /api/v1/account/statement");
+    let asked = line(statement.clone(), |c| c.statement(Some(from), None)).await;
+    assert_eq!(asked, format!("GET /api/v1/account/statement?{span}"));
+    let asked = line(statement, |c| c.statement_of_account(AccountId(ID), None, Some(from))).await;
+    assert_eq!(
+        asked,
+        format!("GET /api/v1/admin/accounts/{NIL}/statement?{}", span.replace("from", "until"))
+    );
+    let (script, client) = once("time,kind\n").await;
+    let answer = client.statement_csv(Some(from), None).answer().await.expect("text");
+    assert_eq!((answer.value.as_str(), answer.body), ("time,kind\n", json!("time,kind\n")));
+    let asked = script.asked().await[0].line.clone();
+    assert_eq!(asked, format!("GET /api/v1/account/statement?{span}&format=csv HTTP/1.1"));
+
+    let sign_up = SignUp { email: "a@b".into(), code: "one".into() };
+    let account = json!({ "id": NIL, "email": "a@b", "credits": 1.5, "created_at": NOW });
+    let signed_up = json!({ "data": account, "key": "ak_secret" });
+    let (script, client) = once(&signed_up).await;
+    assert_eq!(client.sign_up(&sign_up).await.expect("understood").key, "ak_secret");
+    let asked = &script.asked().await[0];
+    assert!(asked.line.starts_with("POST /api/v1/signup "), "{}", asked.line);
+    assert_eq!(asked.body, r#"{"email":"a@b","code":"one"}"#);
+}
+
+#[tokio::test]
+async fn accounts_islands_and_cargos_of_operators() {
+    let (account, why) = (AccountId(ID), Reason { reason: "why".into() });
+    let body = data(
+        json!({ "id": NIL, "email": "a@b", "operator": false, "credits": 0, "held": 0, "created_at": NOW,
+        "closed_at": NOW }),
+    );
+    let path = format!("/api/v1/admin/accounts/{NIL}");
+    assert_eq!(line(body, |c| c.close_account(account, &why)).await, format!("POST {path}/close"));
+    let quotas = format!(r#"{{"data":{QUOTAS}}}"#);
+    assert_eq!(line(&quotas, |c| c.quotas_of_account(account)).await, format!("GET {path}/quotas"));
+    let set = SetQuotas { quotas: Quotas::default(), reason: "why".into() };
+    assert_eq!(
+        line(&quotas, |c| c.set_quotas_of_account(account, &set)).await,
+        format!("POST {path}/quotas")
+    );
+    let csv = line("time,kind\n", |c| c.statement_csv_of_account(account, None, None)).await;
+    assert_eq!(csv, format!("GET {path}/statement?format=csv"));
+
+    let host = data(json!({ "id": NIL, "account": NIL, "name": "attic", "trust": "low", "note": "slow",
+        "created_at": NOW, "last_seen_at": null }));
+    let annotation = AnnotateHost { trust: None, note: Some(String::new()), reason: "why".into() };
+    let (script, client) = once(host).await;
+    client.annotate_host(HostId(ID), &annotation).await.expect("understood");
+    let asked = &script.asked().await[0];
+    assert!(asked.line.starts_with(&format!("POST /api/v1/admin/hosts/{NIL}/annotate ")), "{}", asked.line);
+    assert_eq!(asked.body, r#"{"note":"","reason":"why"}"#);
+
+    let state =
+        json!({ "workload_slug": "x", "is_enabled": false, "disabled": { "at": NOW, "reason": "why" } });
+    assert_eq!(line(data(json!([state])), Client::cargo_states).await, "GET /api/v1/admin/cargos");
+    let asked = line(data(state.clone()), |c| c.disable_cargo("x", &why)).await;
+    assert_eq!(asked, "POST /api/v1/admin/cargos/x/disable");
+    assert_eq!(line(data(state), |c| c.enable_cargo("x", &why)).await, "POST /api/v1/admin/cargos/x/enable");
+}
+
+#[tokio::test]
+async fn notices_invitations_and_payouts_of_operators() {
+    let why = Reason { reason: "why".into() };
+    let notice = json!({ "id": NIL, "text": "soon", "created_at": NOW });
+    let notices = data(json!({ "maintenance": { "since": NOW, "reason": "why" }, "notices": [notice] }));
+    assert_eq!(line(&notices, Client::network_notices).await, "GET /api/v1/network/notices");
+    assert_eq!(line(&notices, |c| c.start_maintenance(&why)).await, "POST /api/v1/admin/maintenance/start");
+    assert_eq!(line(notices, |c| c.end_maintenance(&why)).await, "POST /api/v1/admin/maintenance/end");
+    assert_eq!(line(data(json!([notice])), Client::notices).await, "GET /api/v1/admin/notices");
+    let create = CreateNotice { text: "soon".into(), until: None };
+    assert_eq!(line(data(notice.clone()), |c| c.create_notice(&create)).await, "POST /api/v1/admin/notices");
+    let asked = line(data(notice), |c| c.remove_notice(NoticeId(ID))).await;
+    assert_eq!(asked, format!("DELETE /api/v1/admin/notices/{NIL}"));
+
+    let invitation = json!({ "id": NIL, "credits": 5, "uses": 1, "used": 0, "reason": "why", "created_at": NOW,
+        "expires_at": null });
+    let page = |entry: &Value| json!({ "data": [entry], "meta": { "total": 1, "limit": 5, "offset": 2 } });
+    let asked = line(page(&invitation), |c| c.invitations(5, 2)).await;
+    assert_eq!(asked, "GET /api/v1/admin/invitations?limit=5&offset=2");
+    let create = CreateInvitation { credits: None, uses: 1, expires_at: None, reason: "why".into() };
+    let (script, client) = once(json!({ "data": invitation, "code": "one" })).await;
+    let created = client.create_invitation(&create).await.expect("understood");
+    assert_eq!(created.code.as_deref(), Some("one"));
+    assert!(script.asked().await[0].header("idempotency-key").is_some(), "it acts once");
+    let asked = line(data(invitation), |c| c.revoke_invitation(InvitationId(ID), &why)).await;
+    assert_eq!(asked, format!("POST /api/v1/admin/invitations/{NIL}/revoke"));
+
+    let payout = json!({ "id": NIL, "state": "exported", "until": NOW, "accounts": 1, "amount": 5, "reason": "why",
+        "created_at": NOW });
+    let payment = json!({ "account": NIL, "email": "a@b", "amount": 5 });
+    let details = data(json!({ "payout": payout, "payments": [payment] }));
+    let path = format!("/api/v1/admin/payouts/{NIL}");
+    let asked = line(page(&payout), |c| c.payouts(5, 2)).await;
+    assert_eq!(asked, "GET /api/v1/admin/payouts?limit=5&offset=2");
+    let create = CreatePayout { until: None, minimum: MicroCredits::ONE, reason: "why".into() };
+    let (script, client) = once(&details).await;
+    client.create_payout(&create).await.expect("understood");
+    let asked = &script.asked().await[0];
+    assert!(asked.line.starts_with("POST /api/v1/admin/payouts "), "{}", asked.line);
+    assert!(asked.header("idempotency-key").is_some(), "it acts once");
+    assert_eq!(line(&details, |c| c.payout(PayoutId(ID))).await, format!("GET {path}"));
+    assert_eq!(line("a,b\n", |c| c.payout_csv(PayoutId(ID))).await, format!("GET {path}?format=csv"));
+    let confirmed = line(data(payout.clone()), |c| c.confirm_payout(PayoutId(ID), &why)).await;
+    assert_eq!(confirmed, format!("POST {path}/confirm"));
+    let cancelled = line(data(payout), |c| c.cancel_payout(PayoutId(ID), &why)).await;
+    assert_eq!(cancelled, format!("POST {path}/cancel"));
 }
 
 #[tokio::test]

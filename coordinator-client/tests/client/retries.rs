@@ -94,6 +94,19 @@ async fn refusals_are_not_repeated() {
 }
 
 #[tokio::test]
+async fn quotas_and_maintenance_are_not_waited_for() {
+    for (status, code) in [(429, Code::QuotaExceeded), (503, Code::Maintenance)] {
+        // Shorter than the maximum: the code alone decides.
+        let step = Step::Answer(status, "retry-after: 1\r\n", problem(code.as_str()));
+        let script = Script::play(vec![step, Step::Answer(201, "", JOB.into())]).await;
+        let error = script.client().submit_job("x", json!({}), 0).await.expect_err("refused");
+        assert_eq!(error.code(), Some(code.as_str()));
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(1)));
+        assert_eq!(script.asked().await.len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn every_field_of_a_refusal_is_read() {
     let body = r#"{"error":{"message":"too hot","code":"validation_error","param":"temperature",
         "retry_after":2,"required":1.5,"available":0.5,"request_id":"r-1","type":"invalid_request_error"}}"#;

@@ -2,9 +2,15 @@
 
 pub(super) mod accounts;
 pub(super) mod audit_log;
+pub(super) mod cargos;
 pub(super) mod credits;
 pub(super) mod hosts;
+pub(super) mod invitations;
 pub(super) mod keys;
+pub(super) mod maintenance;
+pub(super) mod notices;
+pub(super) mod payouts;
+pub(super) mod quotas;
 pub(super) mod refund;
 
 use std::sync::Arc;
@@ -13,8 +19,9 @@ use axum::Json;
 use island_protocol::{
     api::{
         Data,
-        admin::{AdminAccount, Reason},
+        admin::{AdminAccount, AdminAction, Reason},
     },
+    credits::MicroCredits,
     ids::AccountId,
     problem::Code,
     time::Timestamp,
@@ -28,6 +35,7 @@ use super::{
 };
 use crate::storage::{
     Connection, StoreError, account,
+    audit::{self, Action, Subject},
     idempotency::{self, Claimed},
 };
 
@@ -62,6 +70,21 @@ async fn answer(api: &Arc<Api>, id: AccountId) -> Result<AccountAnswer, ApiError
 
 fn reason(body::Json(fields): body::Json) -> Result<String, ApiError> {
     fields.parse::<Reason>().map(|body| body.reason)
+}
+
+/// Records an action about the whole network, or about the Cargo, invitation, notice or payout of this name.
+async fn record(
+    conn: &mut Connection,
+    operator: AccountId,
+    kind: AdminAction,
+    name: &str,
+    amount: Option<MicroCredits>,
+    reason: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let subject = Subject::Network(name);
+    let action = Action { actor: Some(operator), kind, account: operator, subject, amount, reason };
+    audit::insert(conn, &action, now).await
 }
 
 /// Claims the idempotency key of a request. Returns `true` if the request was made before, and created the same.

@@ -37,6 +37,8 @@ pub(crate) struct Caller {
     pub scopes: Scopes,
     pub expires_at: Option<Timestamp>,
     pub spend_cap: Option<MicroCredits>,
+    /// Whether the account or the key has quotas.
+    pub has_quotas: bool,
 }
 
 impl FromRequestParts<Arc<Api>> for Caller {
@@ -63,6 +65,7 @@ impl FromRequestParts<Arc<Api>> for Caller {
             }
             result => result?,
         };
+        tracing::Span::current().record("account", tracing::field::display(holder.account));
         limits::count(api, holder.account, &parts.extensions).await?;
         if holder.suspended {
             return Err(suspended(api, holder.account).await?);
@@ -79,6 +82,7 @@ impl FromRequestParts<Arc<Api>> for Caller {
             scopes: holder.scopes,
             expires_at: holder.expires_at,
             spend_cap: holder.spend_cap,
+            has_quotas: holder.has_quotas,
         })
     }
 }

@@ -14,9 +14,12 @@ use bytes::Bytes;
 use island_protocol::{
     api::{
         Enroll, Pair, SubmitJob,
-        admin::{ChangeCredits, CreateAccount, Reason},
+        admin::{AnnotateHost, ChangeCredits, CreateAccount, CreateNotice, Reason},
         claim::IslandRequest,
         key::CreateKey,
+        payout::CreatePayout,
+        quota::{Quotas, SetQuotas},
+        signup::{CreateInvitation, FinishLogin, SignUp},
     },
     chat::{ChatRequest, EmbeddingsRequest},
     images::ImagesRequest,
@@ -262,16 +265,24 @@ macro_rules! request_bodies {
 }
 
 request_bodies![
+    AnnotateHost,
     ChangeCredits,
     ChatRequest,
     CreateAccount,
+    CreateInvitation,
     CreateKey,
+    CreateNotice,
+    CreatePayout,
     EmbeddingsRequest,
     Enroll,
+    FinishLogin,
     ImagesRequest,
     IslandRequest,
     Pair,
+    Quotas,
     Reason,
+    SetQuotas,
+    SignUp,
     SubmitJob,
 ];
 

@@ -20,6 +20,7 @@ pub(super) async fn list(State(api): State<Arc<Api>>, query: Query) -> Result<Js
         .context()
         .catalogue
         .iter()
+        .filter(|cargo| api.network.is_enabled(&cargo.entry.slug))
         .filter(|cargo| runtime.as_ref().is_none_or(|runtime| cargo.entry.runtime_type == *runtime))
         .filter(|cargo| category.is_none() || cargo.entry.category == category)
         .map(|cargo| cargo.entry.clone())

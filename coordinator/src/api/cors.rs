@@ -16,7 +16,13 @@ pub(super) fn layer(origins: &[String]) -> CorsLayer {
     } else {
         AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()))
     };
-    let read = ["idempotency-replayed", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
+    let read = [
+        "idempotency-replayed",
+        "x-ratelimit-limit",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
+        "x-request-id",
+    ];
     CorsLayer::new()
         .allow_origin(allowed)
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])

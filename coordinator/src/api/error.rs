@@ -12,8 +12,8 @@ use island_protocol::{
     credits::MicroCredits,
     problem::{Code, ErrorBody, Problem},
 };
-use uuid::Uuid;
 
+use super::observe;
 use crate::storage::StoreError;
 
 /// An answer that is an error.
@@ -86,10 +86,10 @@ impl ApiError {
         Self { openai_form: true, ..self }
     }
 
-    /// The body, with a new request id if the fault is the server's.
+    /// The body, with the id of the request if the fault is the server's.
     pub(crate) fn body(&self) -> ErrorBody {
         let status = self.code.status();
-        let request_id = (status >= 500).then(|| Uuid::now_v7().to_string());
+        let request_id = (status >= 500).then(|| observe::request_id().to_string());
         if let Some(request_id) = &request_id {
             let cause =
                 self.cause.as_ref().map(|cause| Chain(cause.as_ref()).to_string()).unwrap_or_default();

@@ -29,7 +29,11 @@ fn model(cargo: &Cargo) -> Model {
 /// The chat models of the catalogue, by slug.
 pub(super) async fn list(State(api): State<Arc<Api>>, _caller: Caller) -> Json<ModelList> {
     let catalogue = &api.execution.context().catalogue;
-    let mut data: Vec<Model> = catalogue.iter().filter(|cargo| cargo.is_chat()).map(model).collect();
+    let mut data: Vec<Model> = catalogue
+        .iter()
+        .filter(|cargo| cargo.is_chat() && api.network.is_enabled(&cargo.entry.slug))
+        .map(model)
+        .collect();
     data.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
     Json(ModelList { object: "list".to_owned(), data })
 }

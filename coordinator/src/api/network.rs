@@ -1,9 +1,12 @@
-//! `GET /network/stats`.
+//! `GET /network/stats` and `GET /network/notices`.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{Json, extract::State};
-use island_protocol::api::{Data, network::NetworkStats};
+use island_protocol::api::{
+    Data,
+    network::{NetworkNotices, NetworkStats},
+};
 use tokio::time::Instant;
 
 use super::{Api, ApiError};
@@ -22,4 +25,9 @@ pub(super) async fn stats(State(api): State<Arc<Api>>) -> Result<Json<Data<Netwo
         jobs_completed: market::completed(context.store.reader()).await?,
     };
     Ok(Json(Data { data }))
+}
+
+/// What operators want everybody to know. Needs no key.
+pub(super) async fn notices(State(api): State<Arc<Api>>) -> Json<Data<NetworkNotices>> {
+    Json(Data { data: api.network.view(api.execution.context().clock.now()) })
 }

@@ -87,6 +87,10 @@ fn uuid() -> Value {
     json!({"type": "string", "format": "uuid"})
 }
 
+fn format() -> Value {
+    json!({"type": "string", "enum": ["json", "csv"], "default": "json"})
+}
+
 fn slug() -> Value {
     json!({"type": "string", "examples": ["llm-chat"]})
 }

@@ -12,6 +12,7 @@ use super::ApiError;
 use crate::{
     clock::Clock,
     deferred_writes::{self, DeferredWrite, SLOT_LEASE_MS},
+    metrics::{OpenStream, Requests},
     storage::counters::{Counters, SlotRow},
 };
 
@@ -24,6 +25,7 @@ pub(crate) struct Slots {
     pub deferred: deferred_writes::Sender,
     /// Slots of each account; 0 means unlimited.
     pub limit: u32,
+    pub requests: Requests,
 }
 
 /// A stream's slot, released on drop.
@@ -35,6 +37,7 @@ pub(crate) struct Slot {
     is_taken: bool,
     counters: Counters,
     deferred: deferred_writes::Sender,
+    _open: OpenStream,
 }
 
 impl Slots {
@@ -45,6 +48,7 @@ impl Slots {
             is_taken: false,
             counters: self.counters.clone(),
             deferred: self.deferred.clone(),
+            _open: self.requests.open_stream(),
         };
         if self.limit == 0 {
             return Ok(slot);

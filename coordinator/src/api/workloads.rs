@@ -13,7 +13,8 @@ use crate::catalogue::Cargo;
 
 /// All Cargos.
 pub(super) async fn list(State(api): State<Arc<Api>>, _caller: Caller) -> Json<Data<Vec<WorkloadView>>> {
-    Json(Data { data: api.execution.context().catalogue.iter().map(Cargo::view).collect() })
+    let view = |cargo: &Cargo| cargo.view(api.network.is_enabled(&cargo.entry.slug));
+    Json(Data { data: api.execution.context().catalogue.iter().map(view).collect() })
 }
 
 /// One Cargo.
@@ -24,5 +25,5 @@ pub(super) async fn get(
 ) -> Result<Json<Data<WorkloadView>>, ApiError> {
     let cargo = api.execution.context().catalogue.get(&slug);
     let cargo = cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))?;
-    Ok(Json(Data { data: cargo.view() }))
+    Ok(Json(Data { data: cargo.view(api.network.is_enabled(&cargo.entry.slug)) }))
 }

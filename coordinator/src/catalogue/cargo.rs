@@ -72,11 +72,11 @@ impl Cargo {
     }
 
     /// The answer to `GET /workloads/:slug`.
-    pub(crate) fn view(&self) -> WorkloadView {
+    pub(crate) fn view(&self, is_enabled: bool) -> WorkloadView {
         WorkloadView {
             id: self.number,
             entry: self.entry.clone(),
-            is_enabled: true,
+            is_enabled,
             input_schema: self.input_schema.clone(),
             output_schema: self.output_schema.clone(),
             example: Some(self.example.clone()),

@@ -46,6 +46,14 @@ impl PublicUrl {
     }
 }
 
+/// Whether this is a web address of TLS, or of loopback.
+pub(super) fn is_encrypted(text: &str) -> bool {
+    Url::parse(text).is_ok_and(|url| {
+        let is_local = url.host_str().is_some_and(is_loopback);
+        url.scheme() == "https" || (url.scheme() == "http" && is_local)
+    })
+}
+
 impl FromStr for PublicUrl {
     type Err = InvalidPublicUrl;
 

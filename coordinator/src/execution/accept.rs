@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use island_daemon::traces::{Kind, Span};
 use island_protocol::{cargo::CargoSpec, ids::JobId};
 use tokio::sync::oneshot;
 
@@ -9,7 +10,7 @@ use super::{
     Execution, initial_placement::PlacementClaim, input_memory::ReservedInput, job_handle::JobHandle,
     log::Log, machine::Machine, publisher::Published,
 };
-use crate::job::Job;
+use crate::{job::Job, ledger};
 
 /// State of one of this coordinator's open jobs.
 #[derive(Debug)]
@@ -66,6 +67,8 @@ impl Drop for Reservation {
 #[derive(Debug)]
 pub(crate) struct NewJob {
     pub job: Job,
+    /// From acceptance to the end.
+    pub trace: Span,
     claim: Option<PlacementClaim>,
     input: ReservedInput,
     reservation: Reservation,
@@ -81,6 +84,8 @@ impl NewJob {
     pub(crate) fn start(self) -> Arc<JobHandle> {
         let execution = self.reservation.execution.clone();
         let context = &execution.context;
+        context.metrics.jobs.accepted(&self.job.workload);
+        context.metrics.books.moved(ledger::Kind::Hold.as_str(), self.job.price);
         let log = Arc::new(Log::new(self.job.head.clone()));
         let machine =
             Machine::new(self.job, log.clone(), context.catalogue.clone(), context.terms(), context.now());
@@ -88,18 +93,28 @@ impl NewJob {
         if let Some(claim) = self.claim {
             claim.keep();
         }
-        execution.spawn(self.reservation, self.input, machine, log, Published::default())
+        execution.spawn(self.reservation, self.input, machine, log, Published::default(), self.trace)
     }
 }
 
 impl Execution {
     /// Reserves a job that is about to be stored. If an Island is free, its first attempt is added to the job. Returns
     /// `None` if there is no memory for its input.
-    pub(crate) fn prepare(self: &Arc<Self>, mut job: Job, cargo: &CargoSpec) -> Option<NewJob> {
+    pub(crate) fn prepare(
+        self: &Arc<Self>,
+        mut job: Job,
+        cargo: &CargoSpec,
+        mut trace: Span,
+    ) -> Option<NewJob> {
         let input = self.input_memory.reserve(&job.input)?;
+        trace.set("island.job.id", job.id);
+        trace.set("island.account.id", job.account);
+        trace.set("island.cargo", &job.workload);
+        let placing = trace.child("place", Kind::Internal);
         let claim = PlacementClaim::claim(&self.context.fleet, &self.queue, &mut job, cargo);
+        drop(placing);
         let reservation = Reservation::new_job(self, job.id);
-        Some(NewJob { job, claim, input, reservation })
+        Some(NewJob { job, trace, claim, input, reservation })
     }
 
     /// Runs `work` in a separate task, so that it continues if the caller is dropped. Returns `None` if the coordinator

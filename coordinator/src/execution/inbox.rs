@@ -88,36 +88,25 @@ impl Inbox {
 
     /// Starts to process messages. The tasks end with [`Execution`].
     pub(crate) fn spawn(self, execution: &Arc<Execution>) {
-        let any = Arc::<Backlog>::default;
-        execution.listen(
-            self.output,
-            "host.output",
-            MAX_MESSAGE_BYTES,
-            any(),
-            async |execution, received| {
-                execution.on_output(received).await;
-            },
-        );
-        execution.listen(self.status, "host.status", MAX_STATUS, any(), async |execution, received| {
+        let any =
+            |subject| (subject, Arc::new(Backlog::new(execution.context.metrics.fabric.subject(subject))));
+        execution.listen(self.output, any("host.output"), MAX_MESSAGE_BYTES, async |execution, received| {
+            execution.on_output(received).await;
+        });
+        execution.listen(self.status, any("host.status"), MAX_STATUS, async |execution, received| {
             execution.on_status(&received.message);
         });
-        execution.listen(self.heartbeat, "host.heartbeat", MAX_REPORT, any(), async |execution, received| {
+        execution.listen(self.heartbeat, any("host.heartbeat"), MAX_REPORT, async |execution, received| {
             execution.on_heartbeat(&received.message);
         });
-        execution.listen(
-            self.register,
-            subjects::REGISTER,
-            MAX_REPORT,
-            any(),
-            async |execution, received| {
-                execution.on_register(&received.message).await;
-            },
-        );
-        let renewals = execution.renewals.clone();
-        execution.listen(self.lease, subjects::LEASE, MAX_REPORT, renewals, async |execution, received| {
+        execution.listen(self.register, any(subjects::REGISTER), MAX_REPORT, async |execution, received| {
+            execution.on_register(&received.message).await;
+        });
+        let renewals = (subjects::LEASE, execution.renewals.clone());
+        execution.listen(self.lease, renewals, MAX_REPORT, async |execution, received| {
             execution.on_lease(received).await;
         });
-        execution.listen(self.cancel_requests, CANCEL, MAX_REPORT, any(), async |execution, received| {
+        execution.listen(self.cancel_requests, any(CANCEL), MAX_REPORT, async |execution, received| {
             execution.on_cancel_request(received.message);
         });
     }
@@ -154,15 +143,14 @@ impl Execution {
     fn listen<F>(
         self: &Arc<Self>,
         messages: async_nats::Subscriber,
-        subject: &'static str,
+        (subject, backlog): (&'static str, Arc<Backlog>),
         max_payload: usize,
-        backlog: Arc<Backlog>,
         handle: impl Fn(Arc<Self>, Received) -> F + Send + Sync + 'static,
     ) where
         F: Future<Output = ()> + Send,
     {
-        let (queue, turns) =
-            Queue::new(subject, max_payload, self.budget.clone(), backlog, self.dropped.clone());
+        let metrics = self.context.metrics.fabric.clone();
+        let (queue, turns) = Queue::new(subject, max_payload, self.budget.clone(), backlog, metrics);
         let (execution, filled) = (self.clone(), queue.clone());
         self.spawn_task(async move {
             let hard = execution.hard.clone();
@@ -202,12 +190,12 @@ impl Execution {
                 match handle.send_output(host, output, reply.clone(), held) {
                     Ok(()) => return,
                     // The Island sends them again.
-                    Err(OutputError::Full) => return self.count_dropped(),
+                    Err(OutputError::Full) => return self.context.metrics.fabric.dropped(),
                     Err(OutputError::Ended) => {}
                 }
             }
             Some(OutputOwner::Other) => {
-                self.count_stale();
+                self.context.metrics.jobs.stale();
                 let Some(reply) = reply else { return };
                 return self.spawn_reply(async move |execution| {
                     execution.context.link.reply_to_island(host, &reply, &discarded()).await;
@@ -300,7 +288,7 @@ impl Execution {
         }
         let is_admitted = self.rates.admit(host, Instant::now());
         if !is_admitted {
-            self.count_dropped();
+            self.context.metrics.fabric.dropped();
         }
         is_admitted
     }
@@ -427,7 +415,11 @@ impl Execution {
         let (mut leases, mut unknown) = (Vec::new(), Vec::new());
         for job in &renewal.jobs {
             match self.find(job.key.job_id) {
-                Some(handle) => leases.push(handle.renew(host, job, now, connected_since)),
+                Some(handle) => {
+                    let lease = handle.renew(host, job, now, connected_since);
+                    self.context.metrics.jobs.renewed(lease.held);
+                    leases.push(lease);
+                }
                 None => unknown.push(job.key),
             }
         }

@@ -171,9 +171,9 @@ impl JobHandle {
         self.commands.clone()
     }
 
-    /// Records that an Island accepted the job.
-    pub(super) fn accept(&self) {
-        self.accepted.send_replace(true);
+    /// Records that an Island accepted the job. Returns whether it is the first one.
+    pub(super) fn accept(&self) -> bool {
+        !self.accepted.send_replace(true)
     }
 
     /// Waits until an Island has accepted the job.

@@ -45,6 +45,7 @@ use crate::{
         state::{self, Trigger},
     },
     lease::{LeaseTimeouts, Verdict},
+    metrics::Loss,
     placement::pace::Run,
     placement::reason,
 };
@@ -361,7 +362,7 @@ impl Machine {
             }
             Input::Lost { key } => {
                 if self.attempt.as_ref().is_some_and(|attempt| attempt.key() == key) {
-                    self.lost(FailureCode::IslandLost, step);
+                    self.lost(Loss::Forgotten, step);
                 }
             }
             Input::Cancel => self.cancelled(step),
@@ -706,11 +707,14 @@ impl Machine {
     }
 
     /// Takes the attempt away from its Island: requeues the job if nothing was delivered, otherwise ends it.
-    fn lost(&mut self, code: FailureCode, step: &mut Step) {
-        let message = match code {
-            FailureCode::RuntimeStalled => "the run stopped making progress",
-            _ => "the Island was lost while the job ran",
+    fn lost(&mut self, loss: Loss, step: &mut Step) {
+        let (code, message) = match loss {
+            Loss::Stalled => (FailureCode::RuntimeStalled, "the run stopped making progress"),
+            Loss::LeaseExpired | Loss::Forgotten => {
+                (FailureCode::IslandLost, "the Island was lost while the job ran")
+            }
         };
+        step.push(Effect::CountLoss(loss));
         tracing::warn!(key = %self.job.key(), host = ?self.job.host, code = %code, "attempt lost");
         let failure = Failure::of_host(code, message);
         self.attempt_failed(failure, Usage::default(), Notice::stop(code), step);
@@ -839,8 +843,8 @@ impl Machine {
         // What arrived later may contain a renewal.
         let until = now.min(applied_until);
         match attempt.and_then(|attempt| attempt.verdict(resumed, &self.terms.timeouts, until)) {
-            Some(Verdict::Expired) => self.lost(FailureCode::IslandLost, step),
-            Some(Verdict::Stalled) => self.lost(FailureCode::RuntimeStalled, step),
+            Some(Verdict::Expired) => self.lost(Loss::LeaseExpired, step),
+            Some(Verdict::Stalled) => self.lost(Loss::Stalled, step),
             None => {}
         }
     }

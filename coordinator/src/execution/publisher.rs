@@ -104,10 +104,14 @@ async fn publish(
         execution.unfenced().await;
         let mut headers = HeaderMap::new();
         headers.insert(header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
+        let begin = Instant::now();
         let sent = link.jetstream().publish_with_headers(subject.clone(), headers, payload.clone()).await;
         let error = match sent {
             Ok(acknowledged) => match acknowledged.await {
-                Ok(acknowledged) => return Some(acknowledged.sequence),
+                Ok(acknowledged) => {
+                    execution.context.metrics.fabric.published(begin);
+                    return Some(acknowledged.sequence);
+                }
                 Err(error) => error,
             },
             Err(error) => error,

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::job::Job;
 use futures::StreamExt as _;
+use island_daemon::traces::Span;
 use island_protocol::{
     event::{JobEvent, Numbered},
     fabric::JobEvents,
@@ -54,7 +55,8 @@ pub(super) async fn resume(reservation: Reservation, job: Job) {
     let input = execution.input_memory.reserve_stored(&job.input);
     let machine =
         Machine::resumed(job, log.clone(), context.catalogue.clone(), context.terms(), context.now());
-    execution.spawn(reservation, input, machine, log, published);
+    // Its trace ended with the coordinator that began it.
+    execution.spawn(reservation, input, machine, log, published, Span::default());
 }
 
 /// The head and the events that follow it without a gap. A published end would be ignored: ends are committed before

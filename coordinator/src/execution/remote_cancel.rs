@@ -73,7 +73,7 @@ impl Execution {
         let answer = self
             .context
             .link
-            .request::<CancelResponse>(subjects::coordinator_cancel(peer), &request, TIMEOUT)
+            .request::<CancelResponse>(subjects::coordinator_cancel(peer), &request, TIMEOUT, None)
             .await;
         match answer {
             Ok(answer) => answer.status,

@@ -3,19 +3,25 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use island_daemon::{chain::Chain, latest::Latest};
+use island_daemon::{
+    chain::Chain,
+    latest::Latest,
+    traces::{Kind, Span},
+};
 use island_protocol::{
     FABRIC_VERSION,
     credits::MicroCredits,
     fabric::{Assignment, AssignmentReply, Cancel},
-    ids::{AccountId, AttemptKey, HostId},
+    ids::{AttemptKey, HostId},
     job::FailureCode,
     subjects::HostTopic,
+    time::Timestamp,
 };
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, MissedTickBehavior, timeout},
 };
+use tracing::Instrument as _;
 
 use super::{
     Execution,
@@ -26,6 +32,8 @@ use super::{
 };
 use crate::{
     deferred_writes::DeferredWrite,
+    ledger::{self, Earner},
+    metrics::Ended,
     storage::{
         StoreError,
         jobs::{self, Ending, Step},
@@ -52,6 +60,12 @@ pub(super) struct Runner {
     commands: mpsc::UnboundedReceiver<Command>,
     /// Held until the job has ended.
     _input: ReservedInput,
+    /// Whether output was delivered, by this run of a coordinator or an earlier one.
+    has_output: bool,
+    /// From the job's acceptance to its end.
+    trace: Span,
+    /// While an Island is chosen.
+    placing: Option<Span>,
 }
 
 /// The coordinator stops before a write was committed.
@@ -64,8 +78,10 @@ impl Runner {
         handle: Arc<JobHandle>,
         commands: mpsc::UnboundedReceiver<Command>,
         input: ReservedInput,
+        trace: Span,
     ) -> Self {
-        Self { execution, handle, commands, _input: input }
+        let has_output = handle.log.has_output();
+        Self { execution, handle, commands, _input: input, has_output, trace, placing: None }
     }
 
     /// Runs the job until it has ended or the coordinator stops. A job that is left open is resumed at the next start.
@@ -112,6 +128,7 @@ impl Runner {
             Command::Output { input, queued } => {
                 let done = self.apply(input).await;
                 drop(queued);
+                self.count_first_output();
                 done
             }
             Command::Input(input) => self.apply(input).await,
@@ -140,6 +157,9 @@ impl Runner {
 
     /// Gives the machine an input, and performs its effects in order. The result of a write is the next input.
     async fn apply(&mut self, input: Input) -> Result<(), Stopping> {
+        if matches!(input, Input::Placed { .. }) {
+            self.placing = None;
+        }
         let mut effects: VecDeque<Effect> = self.step(input).into();
         while let Some(effect) = effects.pop_front() {
             match effect {
@@ -157,18 +177,23 @@ impl Runner {
         self.handle.machine().step(input, self.execution.now())
     }
 
-    async fn perform(&self, effect: Effect) {
+    async fn perform(&mut self, effect: Effect) {
         let context = &self.execution.context;
         match effect {
             Effect::Write(_) => {}
             Effect::Offer { host, assignment } => self.offer(host, assignment),
-            Effect::Accepted => self.handle.accept(),
+            Effect::Accepted => {
+                if self.handle.accept() {
+                    context.metrics.jobs.placed(self.engine(), self.life(context.clock.now()));
+                }
+            }
             Effect::SendCancel { host, key, code } => self.send_cancel(host, key, code),
             Effect::Reply { host, subject, reply } => {
                 // A lost reply is requested again.
                 let _ = timeout(SEND_TIMEOUT, context.link.reply_to_island(host, &subject, &reply)).await;
             }
             Effect::Place { key, cargo, history } => {
+                self.placing = Some(self.trace.child("place", Kind::Internal));
                 let (priority, created_ms) = self.handle.order();
                 let answer = self.handle.commands();
                 let request = PlacementRequest { priority, created_ms, key, cargo, history, answer };
@@ -193,6 +218,51 @@ impl Runner {
             Effect::Observe { host, conduct } => {
                 context.fleet.observe(host, &self.handle.workload, conduct, Instant::now());
             }
+            Effect::CountLoss(loss) => context.metrics.jobs.lost(loss),
+        }
+    }
+
+    /// The Cargo's engine. A Cargo that the catalogue no longer has keeps its job, but not its engine.
+    fn engine(&self) -> &str {
+        let cargo = self.execution.context.catalogue.get(self.handle.workload.as_str());
+        cargo.map_or("unknown", |cargo| cargo.spec.runtime_type.as_str())
+    }
+
+    /// Time since the job was accepted.
+    fn life(&self, now: Timestamp) -> Duration {
+        let (_, created_ms) = self.handle.order();
+        Duration::from_millis(u64::try_from(now.unix_ms() - created_ms).unwrap_or(0))
+    }
+
+    fn count_first_output(&mut self) {
+        if !self.has_output && self.handle.log.has_output() {
+            self.has_output = true;
+            let context = &self.execution.context;
+            context.metrics.jobs.delivered(self.engine(), self.life(context.clock.now()));
+        }
+    }
+
+    /// Records a committed end.
+    fn record_end(&mut self, write: &EndWrite) {
+        let metrics = &self.execution.context.metrics;
+        let EndWrite { job, status, end, karma, .. } = write;
+        let ran = karma.map(|(_, ms)| Duration::from_millis(ms.unsigned_abs()));
+        metrics.jobs.ended(&Ended {
+            cargo: &job.workload,
+            engine: self.engine(),
+            status: *status,
+            reason: end.error.as_ref().map(|error| error.code.as_str()),
+            life: self.life(end.completed_at),
+            reply: ran.map(|ran| (end.usage.completion_tokens, ran)),
+        });
+        let charged = end.usage.credits_used.unwrap_or_default();
+        metrics.books.moved(ledger::Kind::Settle.as_str(), charged);
+        metrics.books.moved(ledger::Kind::Release.as_str(), job.price - charged);
+        tracing::debug!(%status, reason = end.error.as_ref().map(|error| error.code.as_str()), "ended");
+        self.trace.set("island.job.status", status);
+        if let Some(error) = &end.error {
+            self.trace.set("island.job.error", &error.code);
+            self.trace.fail(&error.code);
         }
     }
 
@@ -210,23 +280,29 @@ impl Runner {
         assignment.sent_at = self.execution.context.clock.steady();
         assignment.deadline = assignment.sent_at.plus_ms(limit_ms);
         let (execution, handle) = (self.execution.clone(), self.handle.clone());
-        self.execution.spawn_task(async move {
+        let mut trace = self.trace.child("assign", Kind::Client);
+        trace.set("island.host.id", host);
+        trace.set("island.attempt", assignment.key.attempt);
+        let offered = async move {
             let key = assignment.key;
             let subject = HostTopic::Jobs.of(host);
             let request = execution.context.link.request::<AssignmentReply>(
                 subject,
                 assignment.as_ref(),
                 ASSIGN_TIMEOUT,
+                trace.context(),
             );
             let answer = tokio::select! {
                 biased;
                 () = execution.hard.cancelled() => return,
                 answer = timeout(SEND_TIMEOUT, request) => answer,
             };
+            let metrics = &execution.context.metrics.jobs;
             let answer = match answer {
                 Ok(Ok(reply)) if reply.accepted => OfferAnswer::Accepted,
                 Ok(Ok(reply)) => {
                     tracing::info!(%host, %key, refusal = ?reply.refusal, "assignment refused");
+                    metrics.refused(reply.refusal.as_ref().map(|refusal| refusal.reason));
                     let (reason, message) = reply.refusal.map_or_else(
                         || (None, "it refused".to_owned()),
                         |refusal| (Some(refusal.reason), refusal.message),
@@ -235,31 +311,43 @@ impl Runner {
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(%host, %key, error = %Chain(&error), "no reply to the assignment");
+                    metrics.unanswered();
                     OfferAnswer::Silent
                 }
                 Err(_) => {
                     tracing::warn!(%host, %key, "assignment not sent in time");
+                    metrics.unanswered();
                     OfferAnswer::Silent
                 }
             };
+            match &answer {
+                OfferAnswer::Accepted => {}
+                OfferAnswer::Refused { reason, .. } => {
+                    trace.fail(reason.map_or_else(|| "refused".to_owned(), |reason| format!("{reason:?}")));
+                }
+                OfferAnswer::Silent => trace.fail("no reply"),
+            }
+            drop(trace);
             handle.send(Input::Answered { key, answer });
-        });
+        };
+        self.execution.spawn_task(offered.in_current_span());
     }
 
     /// Stops an attempt, in a separate task because the fabric may be away. An Island that does not get the message
     /// stops when its lease is not renewed.
     fn send_cancel(&self, host: HostId, key: AttemptKey, code: FailureCode) {
         let link = self.execution.context.link.clone();
-        self.execution.spawn_task(async move {
+        let sent = async move {
             let cancel = Cancel { v: FABRIC_VERSION, key, code };
             if timeout(SEND_TIMEOUT, link.publish(HostTopic::Cancel.of(host), &cancel)).await.is_err() {
                 tracing::warn!(%host, %key, "cancellation not sent in time");
             }
-        });
+        };
+        self.execution.spawn_task(sent.in_current_span());
     }
 
     /// Writes, and retries until the database replies or the coordinator stops.
-    async fn write(&self, write: Write) -> Result<Written, Stopping> {
+    async fn write(&mut self, write: Write) -> Result<Written, Stopping> {
         let hard = self.execution.hard.clone();
         tokio::select! {
             biased;
@@ -268,7 +356,7 @@ impl Runner {
         }
     }
 
-    async fn write_until_done(&self, mut write: Write) -> Written {
+    async fn write_until_done(&mut self, mut write: Write) -> Written {
         let mut pause = FIRST_PAUSE;
         let (mut rejections, mut earners) = (0, None);
         loop {
@@ -325,7 +413,7 @@ impl Runner {
     /// Writes the end. Returns `None` if another coordinator executes the job, otherwise what Islands earned. The earners
     /// are found once: an earlier try may be committed although its reply was lost.
     async fn write_end(
-        &self,
+        &mut self,
         write: &mut EndWrite,
         earners: &mut Option<Vec<Earner>>,
     ) -> Result<Option<Vec<(HostId, MicroCredits)>>, StoreError> {
@@ -335,27 +423,24 @@ impl Runner {
             None => earners.insert(self.earners(write).await?),
         };
         let earned = found.iter().map(|earner| (earner.host, earner.share)).collect();
-        let earners: Vec<_> = found.iter().map(|earner| (earner.account, earner.share)).collect();
-        write.set_charged(earners.iter().map(|(_, share)| *share).sum());
+        write.set_charged(found.iter().map(|earner| earner.share).sum());
         let ending = Ending {
             job: &write.job,
             coordinator: context.instance,
             status: write.status,
             end: &write.end,
-            earners: &earners,
+            earners: found,
             karma: write.karma.filter(|(host, _)| !self.is_own(*host)),
             events: &write.events,
         };
-        Ok(jobs::end(&context.store, &ending).await?.then_some(earned))
+        let storing = self.trace.child("end", Kind::Internal);
+        let is_ended = jobs::end(&context.store, &ending).await?;
+        drop(storing);
+        if is_ended {
+            self.record_end(write);
+        }
+        Ok(is_ended.then_some(earned))
     }
-}
-
-/// An Island that earns a share, and its account.
-#[derive(Debug)]
-struct Earner {
-    host: HostId,
-    account: AccountId,
-    share: MicroCredits,
 }
 
 /// Sends a cancellation to the runner of a job and waits for the job's status afterwards. Returns `None` if the runner

@@ -1,17 +1,14 @@
 //! The connection to NATS: sends signed requests, replies only to the sender's inbox, and records outages.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_nats::{Client, ConnectOptions, Event, HeaderMap, Request, ServerAddr, jetstream};
 use bytes::Bytes;
 use fail::fail_point;
-use island_daemon::chain::Chain;
+use island_daemon::{
+    chain::Chain,
+    traces::{self, TraceContext},
+};
 use island_protocol::{
     MAX_MESSAGE_BYTES,
     address::{fabric_servers, is_loopback},
@@ -27,7 +24,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{event_stream, jwt::MintError, keys::FabricKeys};
-use crate::clock::Clock;
+use crate::{clock::Clock, metrics};
 
 /// Earlier servers have known vulnerabilities by which users bypass their permissions.
 const MIN_VERSION: (i64, i64, i64) = (2, 12, 7);
@@ -82,8 +79,7 @@ pub(crate) struct Link {
     jetstream: jetstream::Context,
     keys: FabricKeys,
     connectivity: Arc<watch::Sender<Connectivity>>,
-    /// Messages that the client dropped, because they were not taken from it in time.
-    dropped: Arc<AtomicU64>,
+    metrics: metrics::Fabric,
     /// Nodes that keep the events of a job.
     replicas: u8,
 }
@@ -131,8 +127,8 @@ impl Link {
             async move { signer.sign_nonce(&nonce).map_err(async_nats::AuthError::new) }
         };
         let events = connectivity.clone();
-        let dropped = Arc::new(AtomicU64::default());
-        let counter = dropped.clone();
+        let metrics = metrics::Fabric::default();
+        let recorder = metrics.clone();
         let client = ConnectOptions::with_jwt(jwt, sign)
             .name("island-coordinator")
             .ping_interval(Duration::from_secs(5))
@@ -140,14 +136,14 @@ impl Link {
             .subscription_capacity(1 << 16)
             .reconnect_delay_callback(|attempt| Duration::from_millis((50 << attempt.min(5)) as u64))
             .event_callback(move |event| {
-                record(&events, &counter, &event);
+                record(&events, &recorder, &event);
                 async {}
             })
             .connect(fabric_servers(url))
             .await
             .map_err(|source| LinkError::Connect { url: url.to_owned(), source })?;
         let jetstream = jetstream::new(client.clone());
-        let link = Self { client, jetstream, keys, connectivity, dropped, replicas };
+        let link = Self { client, jetstream, keys, connectivity, metrics, replicas };
         match timeout(STREAM_TIMEOUT, link.ensure_stream()).await {
             Ok(Ok(())) => {}
             // Jobs run without the stream; [`Self::keep_stream`] goes on.
@@ -213,9 +209,9 @@ impl Link {
         self.connectivity.send_modify(|connectivity| connectivity.since = now);
     }
 
-    /// Number of messages that the client dropped, because they were not taken from it in time.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+    /// What it counts and measures.
+    pub(crate) fn metrics(&self) -> &metrics::Fabric {
+        &self.metrics
     }
 
     /// JetStream.
@@ -231,15 +227,19 @@ impl Link {
             .map_err(|source| LinkError::Subscribe { subject: subject.to_owned(), source })
     }
 
-    /// Sends a signed request and waits for the reply.
+    /// Sends a signed request and waits for the reply. The place in a trace is not signed: it has no effect but records.
     pub(crate) async fn request<A: DeserializeOwned>(
         &self,
         subject: String,
         message: &impl Serialize,
         timeout: Duration,
+        trace: Option<TraceContext>,
     ) -> Result<A, RequestError> {
         let payload = encode(message);
-        let headers = self.signed(&subject, &payload).map_err(RequestError::Sign)?;
+        let mut headers = self.signed(&subject, &payload).map_err(RequestError::Sign)?;
+        if let Some(trace) = trace {
+            headers.insert(traces::HEADER, trace.to_string());
+        }
         let request = Request::new().headers(headers).payload(payload).timeout(Some(timeout));
         fail_point!("fabric.request", island_daemon::failpoint::crash);
         let answer = self.client.send_request(subject, request).await.map_err(RequestError::Send)?;
@@ -308,10 +308,11 @@ pub(crate) fn encode(message: &impl Serialize) -> Bytes {
     serde_json::to_vec(message).expect("fabric messages serialize").into()
 }
 
-fn record(connectivity: &watch::Sender<Connectivity>, dropped: &AtomicU64, event: &Event) {
+fn record(connectivity: &watch::Sender<Connectivity>, metrics: &metrics::Fabric, event: &Event) {
     match event {
         Event::Connected => {
             connectivity.send_replace(Connectivity { connected: true, since: Instant::now() });
+            metrics.connected();
             tracing::info!("fabric connected");
         }
         Event::Disconnected => {
@@ -319,7 +320,7 @@ fn record(connectivity: &watch::Sender<Connectivity>, dropped: &AtomicU64, event
             tracing::warn!("fabric disconnected");
         }
         Event::SlowConsumer(id) => {
-            dropped.fetch_add(1, Ordering::Relaxed);
+            metrics.dropped();
             // A renewal may be among them.
             connectivity.send_modify(|connectivity| connectivity.since = Instant::now());
             tracing::debug!(subscription = id, "this client dropped a message");

@@ -53,7 +53,7 @@ struct Load {
     free_ram_mb: i64,
     free_vram: Vram,
     running: u32,
-    failing: bool,
+    last_resort: bool,
     unreliability: u8,
 }
 
@@ -65,7 +65,7 @@ impl IslandSummary {
             free_ram_mb: candidate.free_ram_mb,
             free_vram: candidate.free_vram.into_owned(),
             running: candidate.running,
-            failing: candidate.failing,
+            last_resort: candidate.last_resort,
             unreliability: candidate.unreliability,
         });
         Self {
@@ -100,7 +100,7 @@ impl IslandSummary {
             paces: Cow::Borrowed(&self.paces),
             running: load.running,
             failures: 0,
-            failing: load.failing,
+            last_resort: load.last_resort,
             unreliability: load.unreliability,
         })
     }
@@ -140,7 +140,7 @@ impl IslandSummary {
             paces: Cow::Borrowed(&self.paces),
             running: 0,
             failures: 0,
-            failing: false,
+            last_resort: false,
             unreliability: 0,
         })
     }

@@ -91,6 +91,7 @@ pub(crate) fn fleet() -> (Fleet, Instant) {
         last_seen: None,
         has_left: false,
         suspended: false,
+        trust: Trust::Normal,
     });
     (fleet, Instant::now())
 }

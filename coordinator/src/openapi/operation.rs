@@ -212,6 +212,13 @@ impl Operation {
         )
     }
 
+    /// Sets a redirection as the answer.
+    pub(crate) fn redirects(self, description: &'static str) -> Self {
+        let content =
+            Content { description, schema: None, events: None, example: None, numbered: false, file: false };
+        self.answer(303, content)
+    }
+
     /// Sets a file as the answer.
     pub(crate) fn sends_file(self, description: &'static str) -> Self {
         let content =

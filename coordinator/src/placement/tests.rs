@@ -68,7 +68,7 @@ fn candidate<'a>(n: u128, capabilities: &'a Capabilities, models: &'a [HostModel
         paces: Cow::default(),
         tokens_per_second: None,
         running: 0,
-        failing: false,
+        last_resort: false,
         unreliability: 0,
         failures: 0,
     }

@@ -79,6 +79,13 @@ impl Certificate {
         TlsAcceptor::from(Arc::new(config))
     }
 
+    /// When the certificate of this server expires, in seconds since 1970; `None` if its dates cannot be read.
+    pub(crate) fn expires(&self) -> Option<i64> {
+        let current = self.current.read().clone();
+        let (_, leaf) = x509_parser::parse_x509_certificate(current.cert.first()?).ok()?;
+        Some(leaf.validity().not_after.timestamp())
+    }
+
     /// Reads the files again. On an error the current certificate stays in use.
     fn reload(&self) -> Result<(), CertificateError> {
         *self.current.write() = Arc::new(read(&self.files, &self.provider)?);
@@ -146,9 +153,12 @@ mod tests {
 
     /// Writes a new certificate and its key.
     fn make(files: &Tls) {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
-        fs::write(&files.certificate, made.cert.pem()).expect("write");
-        fs::write(&files.key, made.signing_key.serialize_pem()).expect("write");
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).expect("a name");
+        parameters.not_after = rcgen::date_time_ymd(2050, 1, 2);
+        let made = parameters.self_signed(&key).expect("a certificate");
+        fs::write(&files.certificate, made.pem()).expect("write");
+        fs::write(&files.key, key.serialize_pem()).expect("write");
     }
 
     fn leaf(certificate: &Certificate) -> Vec<u8> {
@@ -163,6 +173,7 @@ mod tests {
         make(&files);
         let certificate = Certificate::load(&files).expect("a certificate");
         let first = leaf(&certificate);
+        assert_eq!(certificate.expires(), Some(2_524_694_400), "2050-01-02");
 
         let key = fs::read(&files.key).expect("the key");
         make(&files);

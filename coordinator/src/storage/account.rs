@@ -11,8 +11,9 @@ use island_protocol::{
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{
-    Connection, Pool, QueryContext as _, Row, StoreError, integer, ledger, moment, parsed, revocation,
-    to_text,
+    Connection, Pool, QueryContext as _, Row, StoreError, integer, key,
+    ledger::{self, Details},
+    moment, parsed, revocation, to_text,
 };
 use crate::ledger::Posting;
 
@@ -57,7 +58,8 @@ pub(crate) async fn insert_with_credits(
 ) -> Result<(), StoreError> {
     insert(conn, account).await?;
     if credits > MicroCredits::ZERO {
-        ledger::post(conn, &Posting::grant(account.id, credits), None, account.created_at).await?;
+        let posting = Posting::grant(account.id, credits);
+        ledger::post(conn, &posting, &Details::default(), account.created_at).await?;
     }
     Ok(())
 }
@@ -94,7 +96,7 @@ pub(crate) async fn list(pool: &Pool) -> Result<Vec<Account>, StoreError> {
 }
 
 /// What operators see of an account. The two sums are those of its books.
-const ADMIN_VIEW: &str = "SELECT accounts.id, email, operator, created_at, suspended_at, suspended_reason, \
+const ADMIN_VIEW: &str = "SELECT accounts.id, email, operator, created_at, suspended_at, suspended_reason, closed_at, \
      CAST((SELECT COALESCE(SUM(b.amount), 0) FROM balances b WHERE b.ledger = 'account:' || accounts.id) + \
       (SELECT COALESCE(SUM(u.amount), 0) FROM uncounted_entries u WHERE u.ledger = 'account:' || accounts.id) \
       AS BIGINT) AS credits, \
@@ -104,7 +106,8 @@ const ADMIN_VIEW: &str = "SELECT accounts.id, email, operator, created_at, suspe
 fn admin_view(row: &Row) -> Result<AdminAccount, StoreError> {
     let Account { id, email, operator, created_at } = Account::read(row)?;
     let (credits, held) = (MicroCredits(integer(row, "credits")?), MicroCredits(integer(row, "held")?));
-    Ok(AdminAccount { id, email, operator, credits, held, suspended: suspension(row)?, created_at })
+    let (suspended, closed_at) = (suspension(row)?, moment(row, "closed_at")?);
+    Ok(AdminAccount { id, email, operator, credits, held, suspended, created_at, closed_at })
 }
 
 pub(super) fn suspension(row: &Row) -> Result<Option<Suspension>, StoreError> {
@@ -175,6 +178,12 @@ pub(crate) async fn suspend(
     if done.rows_affected() == 0 {
         return Ok(false);
     }
+    revoke_watchers(conn, id, now).await?;
+    Ok(true)
+}
+
+/// Revokes the fabric credentials that were made with the keys of an account.
+async fn revoke_watchers(conn: &mut Connection, id: AccountId, now: Timestamp) -> Result<(), StoreError> {
     let keys = sqlx::query("SELECT id FROM api_keys WHERE account_id = $1 AND revoked_at IS NULL")
         .bind(id.to_string())
         .fetch_all(&mut *conn)
@@ -183,14 +192,60 @@ pub(crate) async fn suspend(
     for key in &keys {
         revocation::revoke_watchers(conn, parsed::<ApiKeyId>(key, "id")?, now).await?;
     }
-    Ok(true)
+    Ok(())
+}
+
+/// What keeps an account from being closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the account still has {credits} credits, {jobs} open jobs and {islands} Islands")]
+pub(crate) struct InUse {
+    credits: MicroCredits,
+    jobs: i64,
+    islands: i64,
+}
+
+/// Closes an account for good, unless it is in use: its keys are revoked, and its e-mail address is removed and may be
+/// used again. The account must be locked, and its earnings counted.
+pub(crate) async fn close(
+    conn: &mut Connection,
+    id: AccountId,
+    reason: &str,
+    now: Timestamp,
+) -> Result<Result<(), InUse>, StoreError> {
+    let credits = ledger::balance_in(conn, id).await?;
+    let row = sqlx::query(
+        "SELECT (SELECT COUNT(*) FROM hosts WHERE account_id = $1 AND left_at IS NULL) AS islands, \
+         (SELECT COUNT(*) FROM jobs WHERE account_id = $1 AND status IN ('submitted', 'pending', 'queued', 'running')) \
+         AS jobs",
+    )
+    .bind(id.to_string())
+    .fetch_one(&mut *conn)
+    .await
+    .context("read whether an account is in use")?;
+    let in_use = InUse { credits, jobs: integer(&row, "jobs")?, islands: integer(&row, "islands")? };
+    if in_use != (InUse { credits: MicroCredits::ZERO, jobs: 0, islands: 0 }) {
+        return Ok(Err(in_use));
+    }
+    revoke_watchers(conn, id, now).await?;
+    key::revoke_all(conn, id, now).await?;
+    sqlx::query(
+        "UPDATE accounts SET closed_at = $2, email = 'closed-' || id, operator = 0, \
+         suspended_at = COALESCE(suspended_at, $2), suspended_reason = $3 WHERE id = $1 AND closed_at IS NULL",
+    )
+    .bind(id.to_string())
+    .bind(now.unix_ms())
+    .bind(to_text(reason))
+    .execute(conn)
+    .await
+    .context("close an account")?;
+    Ok(Ok(()))
 }
 
 /// Accepts the keys of an account again. Returns `false` if it is not suspended.
 pub(crate) async fn resume(conn: &mut Connection, id: AccountId) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "UPDATE accounts SET suspended_at = NULL, suspended_reason = NULL \
-         WHERE id = $1 AND suspended_at IS NOT NULL",
+         WHERE id = $1 AND suspended_at IS NOT NULL AND closed_at IS NULL",
     )
     .bind(id.to_string())
     .execute(conn)

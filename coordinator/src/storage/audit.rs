@@ -1,7 +1,5 @@
 //! The audit log: what operators did. An entry is written by the transaction of its action, and never changed.
 
-use std::str::FromStr;
-
 use island_protocol::{
     api::admin::{AdminAction, AuditEntry},
     credits::MicroCredits,
@@ -11,7 +9,7 @@ use island_protocol::{
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
-use super::{Connection, Pool, QueryContext as _, Row, StoreError, integer, parsed, to_text};
+use super::{Connection, Pool, QueryContext as _, Row, StoreError, integer, optional, parsed, to_text};
 
 /// An action, before it has an id and a time.
 #[derive(Debug, Clone, Copy)]
@@ -20,26 +18,35 @@ pub(crate) struct Action<'a> {
     pub actor: Option<AccountId>,
     pub kind: AdminAction,
     pub account: AccountId,
-    pub subject: Subject,
+    pub subject: Subject<'a>,
     pub amount: Option<MicroCredits>,
     pub reason: &'a str,
 }
 
 /// What an action was about, beside the account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub(crate) enum Subject<'a> {
     /// The account as a whole.
     Account,
     Key(ApiKeyId),
     Host(HostId),
     Job(JobId),
+    /// The whole network, or a Cargo, an invitation, a notice or a payout by its name. The account is the operator's.
+    Network(&'a str),
 }
 
-impl Subject {
+impl Subject<'_> {
+    fn text(self) -> Option<String> {
+        match self {
+            Self::Network(name) if !name.is_empty() => Some(name.to_owned()),
+            _ => None,
+        }
+    }
+
     /// The columns `api_key_id`, `host_id` and `job_id`.
     fn columns(self) -> [Option<String>; 3] {
         match self {
-            Self::Account => [None, None, None],
+            Self::Account | Self::Network(_) => [None, None, None],
             Self::Key(id) => [Some(id.to_string()), None, None],
             Self::Host(id) => [None, Some(id.to_string()), None],
             Self::Job(id) => [None, None, Some(id.to_string())],
@@ -56,8 +63,8 @@ pub(crate) async fn insert(
     let [api_key, host, job] = action.subject.columns();
     sqlx::query(
         "INSERT INTO audit_log \
-         (id, created_at, actor, action, account_id, api_key_id, host_id, job_id, amount, reason) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+         (id, created_at, actor, action, account_id, api_key_id, host_id, job_id, amount, reason, subject) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
     )
     .bind(Uuid::now_v7().to_string())
     .bind(now.unix_ms())
@@ -69,6 +76,7 @@ pub(crate) async fn insert(
     .bind(job)
     .bind(action.amount.map(|amount| amount.0))
     .bind(to_text(action.reason))
+    .bind(action.subject.text())
     .execute(conn)
     .await
     .context("write the audit log")?;
@@ -84,7 +92,7 @@ pub(crate) async fn page(
 ) -> Result<(Vec<AuditEntry>, u64), StoreError> {
     let of = if account.is_some() { "WHERE account_id = $3" } else { "" };
     let statement = format!(
-        "SELECT id, created_at, actor, action, account_id, api_key_id, host_id, job_id, amount, reason \
+        "SELECT id, created_at, actor, action, account_id, api_key_id, host_id, job_id, amount, reason, subject \
          FROM audit_log {of} ORDER BY created_at DESC, id DESC LIMIT $1 OFFSET $2"
     );
     let query = sqlx::query(AssertSqlSafe(statement)).bind(limit as i64).bind(offset as i64);
@@ -106,19 +114,14 @@ fn entry(row: &Row) -> Result<AuditEntry, StoreError> {
     Ok(AuditEntry {
         id: parsed(row, "id")?,
         created_at: Timestamp::from_unix_ms(integer(row, "created_at")?),
-        actor: id(row, "actor")?,
+        actor: optional(row, "actor")?,
         action: parsed(row, "action")?,
         account: parsed(row, "account_id")?,
-        api_key: id(row, "api_key_id")?,
-        host: id(row, "host_id")?,
-        job: id(row, "job_id")?,
+        api_key: optional(row, "api_key_id")?,
+        host: optional(row, "host_id")?,
+        job: optional(row, "job_id")?,
+        subject: row.try_get("subject").context("read a column")?,
         amount: amount.map(MicroCredits),
         reason: row.try_get("reason").context("read a column")?,
     })
-}
-
-/// Reads an id that may be null.
-fn id<T: FromStr>(row: &Row, column: &'static str) -> Result<Option<T>, StoreError> {
-    let text: Option<String> = row.try_get(column).context("read a column")?;
-    text.map(|text| text.parse().map_err(|_| StoreError::Corrupt { what: column })).transpose()
 }

@@ -18,7 +18,10 @@ use sqlx::{Row as _, sqlite::SqliteConnectOptions};
 use uuid::Uuid;
 
 use super::{Dialect, Pool, QueryContext as _, StoreError, integer, open};
-use crate::sliding_window::{Admission, SlidingWindow};
+use crate::{
+    metrics::Storage,
+    sliding_window::{Admission, SlidingWindow},
+};
 
 /// Settings of the connection to the file.
 const SETUP: &str = "PRAGMA busy_timeout = 5000; PRAGMA synchronous = OFF; PRAGMA journal_mode = WAL;";
@@ -45,11 +48,12 @@ pub(crate) struct Counters {
 impl Counters {
     /// Opens the file beside `database`. It survives a crash of the process but not of the machine, as it is never
     /// synced.
-    pub(super) async fn open_beside(database: &Path) -> Result<Self, StoreError> {
+    pub(super) async fn open_beside(database: &Path, metrics: &Storage) -> Result<Self, StoreError> {
         let file = SqliteConnectOptions::new()
             .filename(database.with_extension("limits.db"))
             .create_if_missing(true);
-        let counters = Self { pool: open::pool(&file, 1, &[SETUP]).await?, ahead: Arc::default() };
+        let pool = open::pool(&file, 1, &[SETUP]).await?.measured(metrics, open::COUNTING);
+        let counters = Self { pool, ahead: Arc::default() };
         counters.prepare().await?;
         Ok(counters)
     }
@@ -260,7 +264,9 @@ mod tests {
     #[tokio::test]
     async fn coordinators_whose_clocks_differ_share_one_minute() {
         let dir = tempfile::tempdir().expect("a folder");
-        let one = Counters::open_beside(&dir.path().join("island.db")).await.expect("counters");
+        let one = Counters::open_beside(&dir.path().join("island.db"), &Storage::default())
+            .await
+            .expect("counters");
         // Its clock is 50 s ahead, and it knows.
         let other = Counters { pool: one.pool.clone(), ahead: Arc::new(AtomicI64::new(-50_000)) };
         let window = SlidingWindow { limit: 2 };

@@ -18,6 +18,7 @@ use tokio::{
 };
 
 use super::{Connection, Pool, QueryContext as _, StoreError};
+use crate::metrics::Storage;
 
 /// Maximum transactions in a group. Without it the first one could wait forever under load.
 const MAX_GROUP: usize = 64;
@@ -51,9 +52,9 @@ struct Returned {
 
 impl GroupCommit {
     /// Starts the task that writes through `pool`, which has one connection. It notifies `committed` after each group.
-    pub(super) fn start(pool: Pool, committed: Arc<Notify>) -> Arc<Self> {
+    pub(super) fn start(pool: Pool, committed: Arc<Notify>, metrics: Storage) -> Arc<Self> {
         let (requests, inbox) = mpsc::unbounded_channel();
-        let task = Mutex::new(Some(tokio::spawn(run(pool, inbox, committed))));
+        let task = Mutex::new(Some(tokio::spawn(run(pool, inbox, committed, metrics))));
         Arc::new(Self { requests, task })
     }
 
@@ -111,7 +112,12 @@ impl DerefMut for WriterTurn {
 }
 
 /// Commits one group after the other until it is closed.
-async fn run(pool: Pool, mut inbox: mpsc::UnboundedReceiver<Request>, committed: Arc<Notify>) {
+async fn run(
+    pool: Pool,
+    mut inbox: mpsc::UnboundedReceiver<Request>,
+    committed: Arc<Notify>,
+    metrics: Storage,
+) {
     let mut idle = None;
     while let Some(Request::Begin(respond)) = inbox.recv().await {
         let conn = match idle.take() {
@@ -124,7 +130,7 @@ async fn run(pool: Pool, mut inbox: mpsc::UnboundedReceiver<Request>, committed:
         };
         match begun {
             Ok(conn) => {
-                let (conn, more) = group(conn, respond, &mut inbox).await;
+                let (conn, more) = group(conn, respond, &mut inbox, &metrics).await;
                 committed.notify_one();
                 idle = conn;
                 if !more {
@@ -144,6 +150,7 @@ async fn group(
     mut conn: PoolConnection<Any>,
     first: oneshot::Sender<Result<WriterTurn, StoreError>>,
     inbox: &mut mpsc::UnboundedReceiver<Request>,
+    metrics: &Storage,
 ) -> (Option<PoolConnection<Any>>, bool) {
     let mut waiting = Vec::new();
     let mut next = Some(Request::Begin(first));
@@ -160,6 +167,7 @@ async fn group(
         }
         next = if waiting.len() < MAX_GROUP { inbox.try_recv().ok() } else { None };
     };
+    metrics.grouped(waiting.len());
     let committed = execute(&mut conn, "COMMIT").await;
     match committed {
         Ok(()) => {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use island_protocol::{
-    api::admin::AdminHost,
+    api::admin::{AdminHost, Trust},
     host::Capabilities,
     ids::{AccountId, HostId, JobId},
     time::Timestamp,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::fleet::Enrolled;
 
-const COLUMNS: &str = "id, account_id, public_key, name, region, capabilities, last_seen_at, left_at, suspended_at, \
+const COLUMNS: &str = "id, account_id, public_key, name, region, capabilities, last_seen_at, left_at, suspended_at, trust, \
      tokens_per_second, \
      CAST(karma_ms + (SELECT COALESCE(SUM(ms), 0) FROM uncounted_karma WHERE host_id = hosts.id) AS BIGINT) AS karma_ms";
 
@@ -37,6 +37,7 @@ fn read(row: &Row) -> Result<Enrolled, StoreError> {
         last_seen: last_seen.map(Timestamp::from_unix_ms),
         has_left: row.try_get::<Option<i64>, _>("left_at").context("read a column")?.is_some(),
         suspended: row.try_get::<Option<i64>, _>("suspended_at").context("read a column")?.is_some(),
+        trust: parsed(row, "trust")?,
     })
 }
 
@@ -143,7 +144,7 @@ pub(crate) async fn leave(conn: &mut Connection, id: HostId, now: Timestamp) -> 
     Ok(())
 }
 
-const ADMIN_VIEW: &str = "SELECT id, account_id, name, agent_version, suspended_at, suspended_reason, created_at, \
+const ADMIN_VIEW: &str = "SELECT id, account_id, name, agent_version, suspended_at, suspended_reason, trust, note, created_at, \
      last_seen_at FROM hosts WHERE left_at IS NULL";
 
 fn admin_view(row: &Row) -> Result<AdminHost, StoreError> {
@@ -153,6 +154,8 @@ fn admin_view(row: &Row) -> Result<AdminHost, StoreError> {
         name: row.try_get("name").context("read a column")?,
         agent_version: row.try_get("agent_version").context("read a column")?,
         suspended: account::suspension(row)?,
+        trust: parsed(row, "trust")?,
+        note: row.try_get("note").context("read a column")?,
         created_at: Timestamp::from_unix_ms(integer(row, "created_at")?),
         last_seen_at: moment(row, "last_seen_at")?,
     })
@@ -224,6 +227,28 @@ pub(crate) async fn resume(conn: &mut Connection, id: HostId, now: Timestamp) ->
     .await
     .context("resume an Island")?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Sets the trust level and the note of an Island; what is `None` stays, an empty note is removed.
+pub(crate) async fn annotate(
+    conn: &mut Connection,
+    id: HostId,
+    trust: Option<Trust>,
+    note: Option<&str>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE hosts SET trust = COALESCE($2, trust), note = NULLIF(COALESCE($3, note), ''), changed_at = $4 \
+         WHERE id = $1",
+    )
+    .bind(id.to_string())
+    .bind(trust.map(Trust::as_str))
+    .bind(note.map(to_text))
+    .bind(now.unix_ms())
+    .execute(conn)
+    .await
+    .context("annotate an Island")?;
+    Ok(())
 }
 
 /// Stores an Island's registration.

@@ -21,6 +21,11 @@ pub(crate) const GRANTS: &str = "admin/grants";
 /// `POST /admin/accounts/:id/deductions`.
 pub(crate) const DEDUCTIONS: &str = "admin/deductions";
 
+/// `POST /admin/invitations`.
+pub(crate) const INVITATIONS: &str = "admin/invitations";
+/// `POST /admin/payouts`.
+pub(crate) const PAYOUTS: &str = "admin/payouts";
+
 /// A request with an idempotency key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim<'a> {

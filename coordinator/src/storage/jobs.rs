@@ -26,7 +26,9 @@ use super::{
     Connection, QueryContext as _, Store, StoreError, commit,
     idempotency::{self, Claim, Claimed},
     key::{self, Spending},
-    ledger, to_json,
+    ledger::{self, Details},
+    quota::{self, Refused},
+    to_json,
 };
 use crate::{
     job::{Job, Part},
@@ -48,6 +50,9 @@ pub(crate) enum AcceptError {
     /// The account has too many open jobs.
     #[error("{limit} jobs are open already")]
     TooMany { limit: u32 },
+    /// A quota has no room for the job.
+    #[error(transparent)]
+    Quota(Refused),
     /// The idempotency key was used before with another body.
     #[error("the idempotency key was used before with another body")]
     Reused,
@@ -63,6 +68,8 @@ pub(crate) struct Terms<'a> {
     pub coordinator: InstanceId,
     /// The API key of the request.
     pub key: ApiKeyId,
+    /// Whether its account or the key may have quotas.
+    pub has_quotas: bool,
     /// Maximum open jobs of an account; 0 means no limit.
     pub limit: u32,
     /// The request's idempotency key, if it has one.
@@ -97,6 +104,10 @@ pub(crate) async fn accept(store: &Store, job: &Job, terms: &Terms<'_>) -> Resul
     if !insert(&mut tx, job, terms.coordinator, Some(terms.key), terms.limit).await? {
         return Err(AcceptError::TooMany { limit: terms.limit });
     }
+    if terms.has_quotas {
+        let admitted = quota::accept(&mut tx, job.account, terms.key, job.price, job.created_at).await?;
+        admitted.map_err(AcceptError::Quota)?;
+    }
     let needed = job.price;
     let hold = Posting::hold(job.account, needed);
     if needed > MicroCredits::ZERO && !covered(&mut tx, job, &hold).await? {
@@ -114,11 +125,12 @@ pub(crate) async fn accept(store: &Store, job: &Job, terms: &Terms<'_>) -> Resul
 
 /// Writes the hold of a job. Returns `false` if the account has less, with what it earned and was not counted yet.
 async fn covered(conn: &mut Connection, job: &Job, hold: &Posting) -> Result<bool, StoreError> {
-    if ledger::try_post(conn, hold, Some(job.id), job.created_at).await? {
+    let details = Details::of_job(job.id);
+    if ledger::try_post(conn, hold, &details, job.created_at).await? {
         return Ok(true);
     }
     Ok(ledger::count(conn, job.account).await?
-        && ledger::try_post(conn, hold, Some(job.id), job.created_at).await?)
+        && ledger::try_post(conn, hold, &details, job.created_at).await?)
 }
 
 /// Stores the job of an Island that checks itself, unless it had one after `since`. The job is free and needs no key.

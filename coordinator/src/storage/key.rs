@@ -11,7 +11,9 @@ use island_protocol::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{Connection, Pool, QueryContext as _, Row, StoreError, moment, parsed, revocation, to_text};
+use super::{
+    Connection, Pool, QueryContext as _, Row, StoreError, integer, moment, parsed, revocation, to_text,
+};
 use crate::secret::NewKey;
 
 /// The scopes of a key.
@@ -106,6 +108,8 @@ pub(crate) struct KeyHolder {
     pub expires_at: Option<Timestamp>,
     pub last_used_at: Option<Timestamp>,
     pub spend_cap: Option<MicroCredits>,
+    /// Whether the account or the key has quotas.
+    pub has_quotas: bool,
 }
 
 fn credits(row: &Row, column: &'static str) -> Result<Option<MicroCredits>, StoreError> {
@@ -139,7 +143,8 @@ pub(crate) async fn insert(conn: &mut Connection, key: &StoredKey<'_>) -> Result
 /// effect everywhere at once.
 pub(crate) async fn find(pool: &Pool, prefix: &str, hash: &str) -> Result<Option<KeyHolder>, StoreError> {
     let row = sqlx::query(
-        "SELECT k.id, k.account_id, k.scopes, k.expires_at, k.last_used_at, k.spend_cap, a.operator, a.suspended_at \
+        "SELECT k.id, k.account_id, k.scopes, k.expires_at, k.last_used_at, k.spend_cap, a.operator, a.suspended_at, \
+         (SELECT COUNT(*) FROM quotas q WHERE q.holder IN (k.id, a.id)) AS quotas \
          FROM api_keys k JOIN accounts a ON a.id = k.account_id \
          WHERE k.hash = $1 AND k.prefix = $2 AND k.revoked_at IS NULL",
     )
@@ -158,6 +163,7 @@ pub(crate) async fn find(pool: &Pool, prefix: &str, hash: &str) -> Result<Option
         expires_at: moment(&row, "expires_at")?,
         last_used_at: moment(&row, "last_used_at")?,
         spend_cap: credits(&row, "spend_cap")?,
+        has_quotas: integer(&row, "quotas")? > 0,
     }))
 }
 
@@ -347,6 +353,21 @@ pub(crate) async fn revoke(
     }
     revocation::revoke_watchers(conn, id, now).await?;
     Ok(Revoked::Yes)
+}
+
+/// Revokes all keys of an account.
+pub(crate) async fn revoke_all(
+    conn: &mut Connection,
+    account: AccountId,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE api_keys SET revoked_at = $2 WHERE account_id = $1 AND revoked_at IS NULL")
+        .bind(account.to_string())
+        .bind(now.unix_ms())
+        .execute(conn)
+        .await
+        .context("revoke the keys of an account")?;
+    Ok(())
 }
 
 /// Whether a key may revoke another: one without a cap may revoke all of its account, one with a cap itself and those

@@ -13,21 +13,36 @@ use island_protocol::{
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
-use super::{Connection, Pool, QueryContext as _, Row, StoreError, integer};
+use super::{Connection, Pool, QueryContext as _, Row, StoreError, integer, optional, to_text};
 use crate::ledger::{Book, Posting};
 
 /// Uncounted entries that are taken at once.
 const COUNTED: i64 = 1_000;
+
+/// What an entry refers to.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Details<'a> {
+    pub job: Option<JobId>,
+    /// The device that the paid Island's engine reported.
+    pub device: Option<&'a str>,
+}
+
+impl Details<'_> {
+    /// An entry of a job.
+    pub(crate) fn of_job(job: JobId) -> Self {
+        Self { job: Some(job), device: None }
+    }
+}
 
 /// Writes a posting that the books are known to cover. Returns an error, which rolls the transaction back, if they do
 /// not.
 pub(crate) async fn post(
     conn: &mut Connection,
     posting: &Posting,
-    job: Option<JobId>,
+    details: &Details<'_>,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    if try_post(conn, posting, job, now).await? {
+    if try_post(conn, posting, details, now).await? {
         return Ok(());
     }
     Err(StoreError::Corrupt { what: "balance" })
@@ -39,7 +54,7 @@ pub(crate) async fn post(
 pub(crate) async fn try_post(
     conn: &mut Connection,
     posting: &Posting,
-    job: Option<JobId>,
+    details: &Details<'_>,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let [(from, taken), (to, given)] = posting.entries();
@@ -65,13 +80,14 @@ pub(crate) async fn try_post(
         _ => return Err(StoreError::Corrupt { what: "balance" }),
     }
     sqlx::query(
-        "INSERT INTO ledger_entries (id, ledger, kind, job_id, amount, created_at, part, deferred) \
-         VALUES ($1, $2, $3, $4, $5, $6, $10, 0), ($7, $8, $3, $4, $9, $6, $10, $11)",
+        "INSERT INTO ledger_entries \
+         (id, ledger, kind, job_id, amount, created_at, part, deferred, host_id, device) \
+         VALUES ($1, $2, $3, $4, $5, $6, $10, 0, NULL, NULL), ($7, $8, $3, $4, $9, $6, $10, $11, $12, $13)",
     )
     .bind(Uuid::now_v7().to_string())
     .bind(&from)
     .bind(posting.kind.as_str())
-    .bind(job.map(|job| job.to_string()))
+    .bind(details.job.map(|job| job.to_string()))
     .bind(taken.0)
     .bind(now.unix_ms())
     .bind(Uuid::now_v7().to_string())
@@ -79,6 +95,8 @@ pub(crate) async fn try_post(
     .bind(given.0)
     .bind(i64::from(posting.part))
     .bind(i64::from(is_deferred))
+    .bind(posting.host.map(|host| host.to_string()))
+    .bind(details.device.map(to_text))
     .execute(conn)
     .await
     .context("write two ledger entries")?;
@@ -271,7 +289,7 @@ pub(crate) async fn page(
     };
     let book = |parameter| {
         format!(
-            "SELECT * FROM (SELECT id, ledger, kind, job_id, amount, created_at FROM ledger_entries \
+            "SELECT * FROM (SELECT id, ledger, kind, job_id, amount, created_at, host_id, device FROM ledger_entries \
              WHERE ledger = {parameter} {behind} ORDER BY created_at DESC, id DESC LIMIT $3) AS book"
         )
     };
@@ -294,13 +312,14 @@ pub(crate) async fn page(
 
 fn entry(row: &Row, holds: &str) -> Result<LedgerEntry, StoreError> {
     let ledger: String = row.try_get("ledger").context("read a column")?;
-    let job: Option<String> = row.try_get("job_id").context("read a column")?;
     Ok(LedgerEntry {
         id: row.try_get("id").context("read a column")?,
         kind: row.try_get("kind").context("read a column")?,
         book: if ledger == holds { "holds" } else { "balance" }.to_owned(),
         amount: MicroCredits(row.try_get("amount").context("read a column")?),
-        job_id: job.map(|id| id.parse()).transpose().map_err(|_| StoreError::Corrupt { what: "job_id" })?,
+        job_id: optional(row, "job_id")?,
+        host_id: optional(row, "host_id")?,
+        device: row.try_get("device").context("read a column")?,
         created_at: Timestamp::from_unix_ms(row.try_get("created_at").context("read a column")?),
     })
 }

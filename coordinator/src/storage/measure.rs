@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use island_protocol::{
     credits::MicroCredits,
-    ids::{AccountId, InstanceId, JobId},
+    ids::{AccountId, HostId, InstanceId, JobId},
     job::{JobStatus, Usage},
 };
 use serde_json::json;
@@ -16,12 +16,12 @@ use super::{
     account::{self, Account},
     commit,
     jobs::{self, Ending},
-    ledger,
+    ledger::{self, Details},
 };
 use crate::{
     clock::Clock,
     job::{End, Job},
-    ledger::Posting,
+    ledger::{Earner, Posting},
 };
 
 /// Consumers: each has at most one job that ends, so that they do not wait for each other.
@@ -60,7 +60,7 @@ pub async fn ends(store: &Store, count: usize, at_once: usize, earners: usize) -
                     coordinator,
                     status: JobStatus::Completed,
                     end: &parts,
-                    earners: &[(*owner, price)],
+                    earners: &[Earner { host: HostId(owner.0), account: *owner, share: price }],
                     karma: None,
                     events: &[],
                 };
@@ -115,7 +115,7 @@ async fn open_job(
     };
     let mut tx = store.begin_locked([account]).await?;
     jobs::insert(&mut tx, &job, coordinator, None, 0).await?;
-    ledger::post(&mut tx, &Posting::hold(account, price), Some(job.id), now).await?;
+    ledger::post(&mut tx, &Posting::hold(account, price), &Details::of_job(job.id), now).await?;
     commit(tx).await?;
     Ok(job)
 }

@@ -13,7 +13,11 @@ use super::{
     AccountQueues, Dialect, GroupCommit, Pool, Store, StoreError, Writer, checkpoint::Checkpoints,
     counters::Counters, migrations,
 };
-use crate::config::DatabaseUrl;
+use crate::{config::DatabaseUrl, metrics};
+
+/// Names of the pools that are measured.
+const READING: &str = "read";
+pub(super) const COUNTING: &str = "count";
 
 /// Connections that read the embedded database.
 const READERS: u32 = 4;
@@ -43,12 +47,14 @@ pub(super) async fn sqlite(path: &Path) -> Result<Store, StoreError> {
     migrations::run(Dialect::Sqlite, &writer).await?;
     let checkpointer = pool(&file, 1, &[SQLITE]).await?;
     let readers = pool(&file.read_only(true), READERS, &[SQLITE]).await?;
-    let counters = Counters::open_beside(path.as_path()).await?;
+    let metrics = metrics::Storage::default();
+    let readers = readers.measured(&metrics, READING);
+    let counters = Counters::open_beside(path.as_path(), &metrics).await?;
     let committed = Arc::new(Notify::new());
-    let group = GroupCommit::start(writer.clone(), Arc::clone(&committed));
+    let group = GroupCommit::start(writer.clone(), Arc::clone(&committed), metrics.clone());
     let checkpoints = Arc::new(Checkpoints::start(checkpointer.clone(), committed));
     let writer = Writer::Sqlite { group, checkpoints, pools: [writer, checkpointer] };
-    Ok(Store { writer, readers, heartbeats: None, counters })
+    Ok(Store { writer, readers, heartbeats: None, counters, metrics })
 }
 
 pub(super) async fn pool(
@@ -65,7 +71,7 @@ pub(super) async fn pool(
         // A local file cannot disconnect, and the test would cost as much as most statements.
         .test_before_acquire(false)
         .after_connect(move |conn, _| Box::pin(configure(conn, setup)));
-    pool.connect_with(options).await.map_err(StoreError::Open)
+    pool.connect_with(options).await.map(Pool::new).map_err(StoreError::Open)
 }
 
 /// Connects to a server. Reads, writes and counters have pools of their own, so that none of them can occupy the
@@ -77,9 +83,11 @@ pub(super) async fn postgres(url: &DatabaseUrl, connections: u32) -> Result<Stor
     migrated?;
     let [reading, writing, counting] = shares(connections);
     let pool = |connections| postgres_pool(url, connections, &[POSTGRES]);
-    let counters = Counters::shared(pool(counting)?);
+    let metrics = metrics::Storage::default();
+    let counters = Counters::shared(pool(counting)?.measured(&metrics, COUNTING));
     let writer = Writer::Postgres { pool: pool(writing)?, queues: AccountQueues::default() };
-    Ok(Store { writer, readers: pool(reading)?, heartbeats: Some(pool(1)?), counters })
+    let readers = pool(reading)?.measured(&metrics, READING);
+    Ok(Store { writer, readers, heartbeats: Some(pool(1)?), counters, metrics })
 }
 
 /// A pool that connects when it is used first.
@@ -94,7 +102,7 @@ pub(super) fn postgres_pool(
         .max_connections(connections)
         .acquire_timeout(ACQUIRE)
         .after_connect(move |conn, _| Box::pin(configure(conn, setup)));
-    Ok(pool.connect_lazy_with(options))
+    Ok(Pool::new(pool.connect_lazy_with(options)))
 }
 
 /// Connections for reading, writing and counting, at least one each.

@@ -11,26 +11,27 @@ use super::{
 /// Jobs of one transaction.
 const BATCH: i64 = 500;
 
-/// Deletes inputs, outputs or events of the next jobs that ended before `cutoff`. Returns `false` if no such job remains.
+/// Deletes inputs, outputs or events of the next jobs that ended before `cutoff`. Returns their number, or `None` if no such
+/// job remains.
 pub(crate) async fn delete_ended_before(
     store: &Store,
     task: Task,
     cutoff: Timestamp,
     now: Timestamp,
-) -> Result<bool, StoreError> {
+) -> Result<Option<u64>, StoreError> {
     let from = progress::get(store.reader(), task).await?;
     let cutoff = cutoff.unix_ms();
-    let Some(to) = end_of_batch(store.reader(), from, cutoff).await? else { return Ok(false) };
+    let Some(to) = end_of_batch(store.reader(), from, cutoff).await? else { return Ok(None) };
     let mut tx = store.begin().await?;
     if !progress::advance(&mut tx, task, from, to).await? {
         // Another coordinator deletes this batch.
-        return Ok(true);
+        return Ok(Some(0));
     }
     let (jobs, events) = match task {
         Task::Inputs => ("input = '{}'", false),
         Task::Outputs => ("output = NULL", false),
         Task::Events => ("head = '[]'", true),
-        Task::Market => return Ok(false),
+        Task::Market => return Ok(None),
     };
     let range = "completed_at > $1 AND completed_at <= $2";
     if events {
@@ -45,7 +46,7 @@ pub(crate) async fn delete_ended_before(
             .context("delete events of ended jobs")?;
         }
     }
-    sqlx::query(sqlx::AssertSqlSafe(format!(
+    let done = sqlx::query(sqlx::AssertSqlSafe(format!(
         "UPDATE jobs SET {jobs}, data_deleted_at = COALESCE(data_deleted_at, $3) WHERE {range}"
     )))
     .bind(from)
@@ -55,7 +56,7 @@ pub(crate) async fn delete_ended_before(
     .await
     .context("delete data of ended jobs")?;
     commit(tx).await?;
-    Ok(true)
+    Ok(Some(done.rows_affected()))
 }
 
 /// The time of completion of the last job in the next batch; jobs of the same time belong to it as well.

@@ -180,13 +180,12 @@ async fn metrics_have_an_address_of_their_own() {
     assert!(page.headers()["content-type"].to_str().expect("text").starts_with("application/openmetrics-text"));
     let page = page.text().await.expect("text");
     for line in [
-        "island_coordinator_requests_total{status=\"201\"} 1",
-        "island_coordinator_fabric_connected 1.0",
-        "island_coordinator_database_up 1.0",
-        "island_coordinator_relayed_jobs 0.0",
+        "island_coordinator_fabric_connected 1",
+        "island_coordinator_database_up 1",
+        "island_coordinator_relayed_jobs 0",
         "island_coordinator_open_jobs{state=",
         "island_coordinator_islands{state=\"online\"} 1",
-        "island_coordinator_request_seconds_count ",
+        "island_coordinator_request_seconds_count{route=",
         "island_coordinator_database_connections{pool=\"write\"}",
     ] {
         assert!(page.contains(line), "{line}\n{page}");

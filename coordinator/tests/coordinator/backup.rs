@@ -19,7 +19,7 @@ pub(crate) async fn program(config: &Config, folder: &Path, arguments: &[&str]) 
     let settings = folder.join("backup.toml");
     std::fs::write(&settings, island_daemon::config::show(config)).expect("settings");
     let mut command = Command::new(env!("CARGO_BIN_EXE_island-coordinator"));
-    command.arg("--config").arg(settings).args(arguments);
+    command.env("ISLAND_COORDINATOR_CONFIG_FILE", settings).args(arguments);
     command.output().await.expect("island-coordinator starts")
 }
 

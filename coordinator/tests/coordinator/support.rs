@@ -1,5 +1,6 @@
 //! Support for the tests of whole coordinators.
 
+pub(crate) mod admin;
 pub(crate) mod database;
 pub(crate) mod island;
 pub(crate) mod nats;

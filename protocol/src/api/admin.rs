@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     credits::MicroCredits,
-    ids::{AccountId, ApiKeyId, HostId, JobId},
+    ids::{AccountId, ApiKeyId, HostId, JobId, Slug},
     time::Timestamp,
 };
 
@@ -27,6 +27,9 @@ pub struct AdminAccount {
     pub suspended: Option<Suspension>,
     /// Time of creation.
     pub created_at: Timestamp,
+    /// Present once it is closed for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_at: Option<Timestamp>,
 }
 
 /// Since when and why an account or an Island is suspended.
@@ -55,10 +58,80 @@ pub struct AdminHost {
     /// Present while it gets no new jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<Suspension>,
+    /// How far operators trust it.
+    #[serde(default)]
+    pub trust: Trust,
+    /// What operators noted about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Time of enrollment.
     pub created_at: Timestamp,
     /// Time of its last registration.
     pub last_seen_at: Option<Timestamp>,
+}
+
+/// How far operators trust an Island.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+#[derive(strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub enum Trust {
+    /// It gets jobs that no other Island can take now.
+    Low,
+    /// It gets jobs like all others.
+    #[default]
+    Normal,
+}
+
+impl Trust {
+    /// Returns the name in JSON; [`str::parse`] is the inverse.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// `POST /admin/hosts/:id/annotate`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct AnnotateHost {
+    /// The trust level from now on; unchanged if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<Trust>,
+    /// What other operators should know; unchanged if absent, removed if empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(length(max = 2000)))]
+    pub note: Option<String>,
+    /// Why, for the audit log.
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = 500)))]
+    pub reason: String,
+}
+
+/// Whether a Cargo is enabled, in `GET /admin/cargos`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct CargoState {
+    /// The Cargo.
+    pub workload_slug: Slug,
+    /// Whether new jobs of it are accepted.
+    pub is_enabled: bool,
+    /// Present if they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disabled: Option<Suspension>,
+}
+
+/// `POST /admin/notices`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CreateNotice {
+    /// What consumers and owners read.
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = 1000)))]
+    pub text: String,
+    /// A time in the future, after which it is no longer shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
 }
 
 /// The answer to `POST /admin/jobs/:id/refund`.
@@ -154,6 +227,34 @@ pub enum AdminAction {
     ResumeIsland,
     /// Return what a job was charged.
     RefundJob,
+    /// Close an account for good.
+    CloseAccount,
+    /// Set the quotas of an account.
+    SetQuotas,
+    /// Create an invitation.
+    CreateInvitation,
+    /// Revoke an invitation.
+    RevokeInvitation,
+    /// Accept no new jobs in the whole network.
+    StartMaintenance,
+    /// Accept them again.
+    EndMaintenance,
+    /// Accept no new jobs of a Cargo.
+    DisableCargo,
+    /// Accept them again.
+    EnableCargo,
+    /// Set the note and the trust level of an Island.
+    AnnotateIsland,
+    /// Show a notice to consumers and owners.
+    CreateNotice,
+    /// Remove a notice.
+    RemoveNotice,
+    /// Export earnings for payment.
+    CreatePayout,
+    /// Confirm that they were paid.
+    ConfirmPayout,
+    /// Return them to their accounts.
+    CancelPayout,
 }
 
 impl AdminAction {
@@ -176,7 +277,7 @@ pub struct AuditEntry {
     pub actor: Option<AccountId>,
     /// The action.
     pub action: AdminAction,
-    /// The account that it was about.
+    /// The account that it was about; the operator's own if it was about the whole network.
     pub account: AccountId,
     /// The API key that it was about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -187,6 +288,9 @@ pub struct AuditEntry {
     /// The job that it was about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
+    /// What else it was about: a Cargo, or the id of an invitation, a notice or a payout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
     /// Credits that were given or taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amount: Option<MicroCredits>,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use strum::VariantArray;
 
+use super::quota::Quotas;
 use crate::{credits::MicroCredits, ids::ApiKeyId, time::Timestamp};
 
 /// What a key may do.
@@ -81,6 +82,9 @@ pub struct CreateKey {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(extend("minimum" = 0, "maximum" = 1_000_000_000)))]
     pub spend_cap: Option<MicroCredits>,
+    /// What it may use in a day and in a month. A key with quotas cannot create keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quotas: Option<Quotas>,
 }
 
 /// Answer to `POST /api-keys`: the only answer that contains the secret.

@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{credits::MicroCredits, ids::JobId, time::Timestamp};
+use crate::{
+    credits::MicroCredits,
+    ids::{HostId, JobId},
+    time::Timestamp,
+};
 
 /// One entry of an account's ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,7 +14,8 @@ use crate::{credits::MicroCredits, ids::JobId, time::Timestamp};
 pub struct LedgerEntry {
     /// The entry.
     pub id: String,
-    /// `grant`, `hold`, `settle` (paid, or earned by an Island of the account) or `release`.
+    /// `grant`, `deduct`, `hold`, `settle` (paid, or earned by an Island of the account), `release`, `refund`, `payout` or
+    /// `payout_return`.
     pub kind: String,
     /// Which of the account's two balances changes: `balance` or `holds`.
     pub book: String,
@@ -19,6 +24,12 @@ pub struct LedgerEntry {
     /// The job that the entry belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<JobId>,
+    /// The Island that was paid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_id: Option<HostId>,
+    /// The device on which it ran the model, as its API and name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// Time of the entry.
     pub created_at: Timestamp,
 }

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::HostId;
+use crate::{
+    ids::{HostId, NoticeId},
+    time::Timestamp,
+};
 
 /// Answer to `GET /hosts/:id/karma`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,4 +29,40 @@ pub struct NetworkStats {
     pub regions: u64,
     /// Number of jobs ever completed.
     pub jobs_completed: u64,
+}
+
+/// Answer to `GET /network/notices`, which needs no key.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct NetworkNotices {
+    /// Present while no new jobs are accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance: Option<NetworkMaintenance>,
+    /// What the operators want everybody to know, newest first.
+    pub notices: Vec<Notice>,
+}
+
+/// Since when and why a network accepts no new jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct NetworkMaintenance {
+    /// Time of the begin.
+    pub since: Timestamp,
+    /// The reason.
+    pub reason: String,
+}
+
+/// A notice of the network's operators.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Notice {
+    /// Id of the notice.
+    pub id: NoticeId,
+    /// The text.
+    pub text: String,
+    /// Time of creation.
+    pub created_at: Timestamp,
+    /// Time after which it is no longer shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
 }

@@ -8,6 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicU8, AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use island_protocol::{
@@ -15,6 +16,7 @@ use island_protocol::{
     event::{AttemptEvent, Image},
     ids::AttemptKey,
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -124,21 +126,68 @@ impl Phase {
     }
 }
 
+/// Maximum steps of a run that are recorded; later ones count as part of the last.
+pub const MAX_STEPS: usize = 64;
+
+/// A phase of a run, with its times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// The phase.
+    pub phase: Phase,
+    /// From the beginning of the run to that of the phase, microseconds.
+    pub begin_us: u64,
+    /// Its length, microseconds.
+    pub length_us: u64,
+}
+
 /// A number that grows while work is done, with its phase. Cheap enough for every decode call.
 #[derive(Debug, Clone, Default)]
 pub struct WorkCounter(Arc<WorkState>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct WorkState {
     phase: AtomicU8,
     done: AtomicU64,
+    began: Instant,
+    /// When each phase began, from the first change on.
+    changes: Mutex<Vec<(Phase, Duration)>>,
+}
+
+impl Default for WorkState {
+    fn default() -> Self {
+        Self {
+            phase: AtomicU8::default(),
+            done: AtomicU64::default(),
+            began: Instant::now(),
+            changes: Mutex::new(vec![(Phase::Wait, Duration::ZERO)]),
+        }
+    }
 }
 
 impl WorkCounter {
     /// Enters a phase.
     pub fn enter(&self, phase: Phase) {
-        self.0.phase.store(phase as u8, Ordering::Relaxed);
+        let state = &*self.0;
+        if state.phase.swap(phase as u8, Ordering::Relaxed) != phase as u8 {
+            let mut changes = state.changes.lock();
+            if changes.len() < MAX_STEPS {
+                changes.push((phase, state.began.elapsed()));
+            }
+        }
         self.advance(1);
+    }
+
+    /// The phases so far, the last one until now.
+    pub fn steps(&self) -> Vec<Step> {
+        let changes = self.0.changes.lock();
+        let ends = changes.iter().skip(1).map(|(_, begin)| *begin).chain([self.0.began.elapsed()]);
+        let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let step = |(&(phase, begin), end): (&(Phase, Duration), Duration)| Step {
+            phase,
+            begin_us: us(begin),
+            length_us: us(end.saturating_sub(begin)),
+        };
+        changes.iter().zip(ends).map(step).collect()
     }
 
     /// Counts `amount` more work.
@@ -156,5 +205,32 @@ impl WorkCounter {
             _ => Phase::Wait,
         };
         (phase, self.0.done.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steps_of_a_run_follow_each_other_and_are_few() {
+        let work = WorkCounter::default();
+        for phase in [Phase::Load, Phase::Load, Phase::Prompt, Phase::Run, Phase::Run] {
+            work.enter(phase);
+        }
+        let steps = work.steps();
+        let phases: Vec<_> = steps.iter().map(|step| step.phase).collect();
+        assert_eq!(phases, [Phase::Wait, Phase::Load, Phase::Prompt, Phase::Run]);
+        // Rounded to microseconds.
+        assert!(
+            steps.windows(2).all(|pair| pair[1].begin_us.abs_diff(pair[0].begin_us + pair[0].length_us) <= 1),
+            "{steps:?}"
+        );
+        for _ in 0..MAX_STEPS {
+            work.enter(Phase::Prompt);
+            work.enter(Phase::Run);
+        }
+        assert_eq!(work.steps().len(), MAX_STEPS);
+        assert_eq!(work.read(), (Phase::Run, 5 + 2 * MAX_STEPS as u64));
     }
 }

@@ -19,6 +19,6 @@ pub mod log;
 pub mod runtime;
 pub mod simulated;
 
-pub use job::{EventSink, Phase, RunContext, RunRequest, WorkCounter};
+pub use job::{EventSink, MAX_STEPS, Phase, RunContext, RunRequest, Step, WorkCounter};
 pub use log::JobLog;
 pub use runtime::{Probe, Runtime, Unavailable};

@@ -70,7 +70,12 @@ async fn run(
         continues: None,
         scope: "test".to_owned(),
     });
-    worker.connection.commands.send(ToWorker::Run { key, first_event: 1, request }).await.expect("send");
+    worker
+        .connection
+        .commands
+        .send(ToWorker::Run { key, first_event: 1, request, reports_steps: false })
+        .await
+        .expect("send");
     let (mut level, mut name) = (None, String::new());
     loop {
         let frame = tokio::time::timeout(MOST, worker.connection.frames.next()).await.expect("in time");

@@ -103,7 +103,12 @@ async fn round(
             continues: None,
             scope: "speed".to_owned(),
         });
-        worker.connection.commands.send(ToWorker::Run { key, first_event: 1, request }).await.unwrap();
+        worker
+            .connection
+            .commands
+            .send(ToWorker::Run { key, first_event: 1, request, reports_steps: false })
+            .await
+            .unwrap();
         keys.push(key);
     }
     let mut times: BTreeMap<AttemptKey, Times> = BTreeMap::new();

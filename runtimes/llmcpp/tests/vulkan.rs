@@ -75,7 +75,12 @@ impl Island {
             continues: None,
             scope: "test".to_owned(),
         });
-        worker.connection.commands.send(ToWorker::Run { key, first_event: 1, request }).await.expect("send");
+        worker
+            .connection
+            .commands
+            .send(ToWorker::Run { key, first_event: 1, request, reports_steps: false })
+            .await
+            .expect("send");
         let (mut text, mut level) = (String::new(), SandboxLevel::None);
         loop {
             let frame = tokio::time::timeout(Duration::from_mins(1), worker.connection.frames.next()).await;

@@ -50,7 +50,12 @@ async fn replies_in_the_full_sandbox() {
         continues: None,
         scope: "test".to_owned(),
     });
-    worker.connection.commands.send(ToWorker::Run { key, first_event: 1, request }).await.expect("send");
+    worker
+        .connection
+        .commands
+        .send(ToWorker::Run { key, first_event: 1, request, reports_steps: false })
+        .await
+        .expect("send");
     let (mut text, mut level, mut ended) = (String::new(), None, None);
     while ended.is_none() {
         match within(worker.connection.frames.next()).await.expect("the worker lives").expect("a sound frame")

@@ -73,7 +73,12 @@ async fn run(fixture: &Fixture, gpus: Vec<GpuGrant>, environment: &Environment) 
             continues: None,
             scope: "test".to_owned(),
         });
-        worker.connection.commands.send(ToWorker::Run { key, first_event: 1, request }).await.expect("send");
+        worker
+            .connection
+            .commands
+            .send(ToWorker::Run { key, first_event: 1, request, reports_steps: false })
+            .await
+            .expect("send");
         let mut ended = None;
         while ended.is_none() {
             let frame =

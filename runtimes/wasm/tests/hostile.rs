@@ -85,7 +85,7 @@ fn job(compiled: &Path, fields: &Value, input: Value) -> (AttemptKey, ToWorker) 
         scope: "test".to_owned(),
     });
     let key = attempt();
-    (key, ToWorker::Run { key, first_event: 1, request })
+    (key, ToWorker::Run { key, first_event: 1, request, reports_steps: false })
 }
 
 /// The outcomes of the attempts `keys`.

@@ -6,7 +6,7 @@ use island_protocol::{
     ids::{AttemptKey, InstanceId},
     job::Failure,
 };
-use island_runtimes_api::{Phase, RunRequest};
+use island_runtimes_api::{Phase, RunRequest, Step};
 use serde::{Deserialize, Serialize};
 
 /// Maximum length of a frame in either direction.
@@ -24,6 +24,9 @@ pub enum ToWorker {
         first_event: u64,
         /// The request.
         request: Box<RunRequest>,
+        /// Whether to send [`FromWorker::Steps`] before its end.
+        #[serde(default)]
+        reports_steps: bool,
     },
     /// End this attempt within one step.
     Cancel {
@@ -98,6 +101,13 @@ pub enum FromWorker {
         /// Consecutive events.
         events: Vec<Numbered<AttemptEvent>>,
     },
+    /// What an attempt spent its time with, sent once before its end if that was requested.
+    Steps {
+        /// The attempt.
+        key: AttemptKey,
+        /// In the order of their beginning, at most [`island_runtimes_api::MAX_STEPS`].
+        steps: Vec<Step>,
+    },
     /// Every second: a sign of life, work done and memory used.
     Pulse {
         /// Per attempt: phase and work.
@@ -116,6 +126,7 @@ impl FromWorker {
             Self::Ready { .. } => "ready",
             Self::LoadFailed { .. } => "load_failed",
             Self::Events { .. } => "events",
+            Self::Steps { .. } => "steps",
             Self::Pulse { .. } => "pulse",
         }
     }

@@ -53,7 +53,7 @@ impl Fixture {
             continues: None,
             scope: "test".to_owned(),
         };
-        ToWorker::Run { key, first_event: 5, request: Box::new(request) }
+        ToWorker::Run { key, first_event: 5, request: Box::new(request), reports_steps: false }
     }
 }
 

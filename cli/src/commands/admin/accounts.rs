@@ -1,11 +1,15 @@
 //! `island admin accounts`.
 
 use anyhow::{Result, bail};
-use island_protocol::api::admin::{self, AdminAccount};
+use island_protocol::api::{
+    admin::{self, AdminAccount, Reason},
+    quota::SetQuotas,
+};
 
 use crate::{
-    args::{Accounts, ChangeCredits, CreateAccount, OnAccount, Paging},
-    commands::select,
+    args::{AccountQuotas, Accounts, ChangeCredits, CreateAccount, OnAccount, Paging, Why},
+    commands::{quotas, select, statement},
+    failure::Usage,
     output::{Column, Output, text},
     settings::Settings,
 };
@@ -17,7 +21,7 @@ const COLUMNS: [Column; 7] = [
     Column::of("held").drop(2),
     Column::of("role").drop(3),
     Column::of("created").drop(4),
-    Column::of("suspended").cut().drop(1),
+    Column::of("state").cut().drop(1),
 ];
 
 pub(super) async fn run(command: Accounts, settings: &Settings, output: &Output) -> Result<()> {
@@ -28,6 +32,13 @@ pub(super) async fn run(command: Accounts, settings: &Settings, output: &Output)
         Accounts::Deduct(wanted) => change(wanted, false, settings, output).await,
         Accounts::Suspend(wanted) => suspend(wanted, settings, output).await,
         Accounts::Resume(wanted) => resume(wanted, settings, output).await,
+        Accounts::Quotas(wanted) => change_quotas(wanted, settings, output).await,
+        Accounts::Statement { account, options } => {
+            let client = settings.client()?;
+            let account = select::account(&client, &account).await?;
+            statement::show(&client, Some(account), &options, output).await
+        }
+        Accounts::Close { account, why } => close(&account, why, settings, output).await,
     }
 }
 
@@ -44,10 +55,18 @@ async fn list(page: &Paging, settings: &Settings, output: &Output) -> Result<()>
             text::credits(account.held),
             if account.operator { "operator" } else { "member" }.into(),
             output.moment(account.created_at),
-            account.suspended.as_ref().map_or_else(|| "-".into(), |suspended| suspended.reason.clone()),
+            state(account),
         ]
     });
     output.table(&COLUMNS, rows.collect(), "No accounts.")
+}
+
+fn state(account: &AdminAccount) -> String {
+    match (&account.closed_at, &account.suspended) {
+        (Some(_), _) => "closed".into(),
+        (None, Some(suspended)) => format!("suspended: {}", suspended.reason),
+        (None, None) => "open".into(),
+    }
 }
 
 async fn create(wanted: CreateAccount, settings: &Settings, output: &Output) -> Result<()> {
@@ -108,4 +127,34 @@ async fn resume(wanted: OnAccount, settings: &Settings, output: &Output) -> Resu
         return output.json(&answer.body);
     }
     output.line(&format!("{} is not suspended", answer.value.email))
+}
+
+async fn change_quotas(wanted: AccountQuotas, settings: &Settings, output: &Output) -> Result<()> {
+    let change = match (wanted.change.wanted()?, wanted.reason) {
+        (Some(quotas), Some(reason)) => Some(SetQuotas { quotas, reason }),
+        (None, None) => None,
+        (Some(_), None) => return Err(Usage("--quota and --none require --reason".into()).into()),
+        (None, Some(_)) => return Err(Usage("--reason requires --quota or --none".into()).into()),
+    };
+    let client = settings.client()?;
+    let account = select::account(&client, &wanted.account).await?;
+    let request = match change {
+        Some(change) => client.set_quotas_of_account(account, &change),
+        None => client.quotas_of_account(account),
+    };
+    let answer = request.answer().await?;
+    if output.is_json() {
+        return output.json(&answer.body);
+    }
+    quotas::table(&answer.value, output)
+}
+
+async fn close(account: &str, why: Why, settings: &Settings, output: &Output) -> Result<()> {
+    let client = settings.client()?;
+    let account = select::account(&client, account).await?;
+    let answer = client.close_account(account, &Reason::from(why)).answer().await?;
+    if output.is_json() {
+        return output.json(&answer.body);
+    }
+    output.line(&format!("{} is closed for good", answer.value.email))
 }

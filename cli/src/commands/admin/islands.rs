@@ -1,22 +1,24 @@
 //! `island admin islands`.
 
 use anyhow::Result;
-use island_protocol::api::admin::Reason;
+use island_protocol::api::admin::{AnnotateHost, Reason};
 
 use crate::{
-    args::{Islands, ListIslands, OnIsland},
+    args::{AnnotateIsland, Islands, ListIslands, OnIsland},
     commands::select,
     output::{Column, Output, text::or_dash},
     settings::Settings,
 };
 
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [Column; 8] = [
     Column::of("id").id(),
     Column::of("name").cut(),
     Column::of("account").id(),
-    Column::of("version").drop(2),
-    Column::of("seen").drop(3),
+    Column::of("version").drop(4),
+    Column::of("seen").drop(5),
+    Column::of("trust").drop(2),
     Column::of("suspended").cut().drop(1),
+    Column::of("note").cut().drop(3),
 ];
 
 pub(super) async fn run(command: Islands, settings: &Settings, output: &Output) -> Result<()> {
@@ -24,6 +26,7 @@ pub(super) async fn run(command: Islands, settings: &Settings, output: &Output) 
         Islands::List(options) => list(&options, settings, output).await,
         Islands::Suspend(wanted) => change(wanted, true, settings, output).await,
         Islands::Resume(wanted) => change(wanted, false, settings, output).await,
+        Islands::Annotate(wanted) => annotate(wanted, settings, output).await,
     }
 }
 
@@ -45,7 +48,9 @@ async fn list(options: &ListIslands, settings: &Settings, output: &Output) -> Re
             island.account.to_string(),
             or_dash(island.agent_version.as_ref()),
             island.last_seen_at.map_or_else(|| "never".into(), |seen| output.moment(seen)),
+            island.trust.as_str().to_owned(),
             island.suspended.as_ref().map_or_else(|| "-".into(), |suspended| suspended.reason.clone()),
+            or_dash(island.note.as_ref()),
         ]
     });
     output.table(&COLUMNS, rows.collect(), "No Islands.")
@@ -66,4 +71,20 @@ async fn change(wanted: OnIsland, is_suspension: bool, settings: &Settings, outp
     }
     let state = if is_suspension { "gets no new jobs" } else { "gets jobs again" };
     output.line(&format!("{} {state}", answer.value.name))
+}
+
+async fn annotate(wanted: AnnotateIsland, settings: &Settings, output: &Output) -> Result<()> {
+    let client = settings.client()?;
+    let island = select::host(&client, &wanted.island).await?;
+    let Reason { reason } = wanted.why.into();
+    let body = AnnotateHost { trust: wanted.trust, note: wanted.note, reason };
+    let answer = client.annotate_host(island, &body).answer().await?;
+    if output.is_json() {
+        return output.json(&answer.body);
+    }
+    output.fields(&[
+        ("Name", answer.value.name),
+        ("Trust", answer.value.trust.as_str().to_owned()),
+        ("Note", or_dash(answer.value.note)),
+    ])
 }

@@ -32,7 +32,8 @@ pub(super) async fn log(options: &AuditLog, settings: &Settings, output: &Output
     let rows = answer.value.data.iter().map(|entry| {
         let key = entry.api_key.map(|id| id.to_string());
         let host = entry.host.map(|id| id.to_string());
-        let subject = key.or(host).or_else(|| entry.job.map(|id| id.to_string()));
+        let job = entry.job.map(|id| id.to_string());
+        let subject = key.or(host).or(job).or_else(|| entry.subject.clone());
         vec![
             output.moment(entry.created_at),
             entry.action.as_str().replace('_', " "),

@@ -1,18 +1,21 @@
 //! `island api-keys create`.
 
 use anyhow::{Result, bail};
-use island_protocol::{api::key, time::Timestamp};
+use island_protocol::{
+    api::{key, quota::Quotas},
+    time::Timestamp,
+};
 use serde_json::json;
 
 use super::scopes;
 use crate::{
-    args::CreateKey,
+    args::{CreateKey, quotas},
     output::{Output, text::now},
     settings::Settings,
 };
 
 pub(super) async fn create(wanted: CreateKey, settings: &Settings, output: &Output) -> Result<()> {
-    let body = body(wanted, now());
+    let body = body(wanted, now())?;
     let answer = settings.client()?.create_api_key(&body).answer().await?;
     let created = &answer.value;
     let Some(secret) = &created.key else {
@@ -33,11 +36,13 @@ pub(super) async fn create(wanted: CreateKey, settings: &Settings, output: &Outp
     Ok(())
 }
 
-fn body(wanted: CreateKey, now: Timestamp) -> key::CreateKey {
-    key::CreateKey {
+fn body(wanted: CreateKey, now: Timestamp) -> Result<key::CreateKey> {
+    let quotas = quotas(&wanted.quotas)?;
+    Ok(key::CreateKey {
         name: wanted.name,
         scopes: (!wanted.scopes.is_empty()).then(|| json!(wanted.scopes)),
         expires_at: wanted.expires.map(|expiry| expiry.moment(now)),
         spend_cap: wanted.spend_cap,
-    }
+        quotas: (quotas != Quotas::default()).then_some(quotas),
+    })
 }

@@ -21,13 +21,7 @@ pub(super) async fn login(key: Option<String>, settings: &Settings, output: &Out
     }
     // A key that does not work is not worth saving.
     let answer = settings.client_with(Some(key.clone()))?.account().answer().await?;
-    let mut saved = SavedSettings::read(output)?;
-    saved.api_key = Some(key);
-    saved.api_url = Some(settings.api_url.clone());
-    if settings.allow_plaintext {
-        saved.allow_plaintext = Some(true);
-    }
-    saved.write()?;
+    super::save_key(key, settings, output)?;
     if output.is_json() {
         return output.json(&answer.body);
     }
@@ -36,9 +30,7 @@ pub(super) async fn login(key: Option<String>, settings: &Settings, output: &Out
         answer.value.email,
         SavedSettings::path()?.display()
     ))?;
-    if std::env::var_os("SERVICE_API_KEY").is_some_and(|value| !value.is_empty()) {
-        output.warn("SERVICE_API_KEY is set and overrides the saved key");
-    }
+    super::warn_if_overridden(output);
     Ok(())
 }
 

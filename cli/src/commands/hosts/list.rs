@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::get::karma;
 use crate::{
+    commands::network,
     output::{Column, Output, text::or_dash},
     settings::Settings,
 };
@@ -17,7 +18,9 @@ const COLUMNS: [Column; 5] = [
 ];
 
 pub(super) async fn list(settings: &Settings, output: &Output) -> Result<()> {
-    let answer = settings.client()?.hosts().answer().await?;
+    let client = settings.client()?;
+    let (answer, announced) = tokio::join!(client.hosts().answer(), network::announcements(&client, output));
+    let answer = answer?;
     if output.is_json() {
         return output.json(&answer.body);
     }
@@ -30,5 +33,7 @@ pub(super) async fn list(settings: &Settings, output: &Output) -> Result<()> {
             karma(host.karma),
         ]
     });
-    output.table(&COLUMNS, rows.collect(), "No Islands yet.")
+    output.table(&COLUMNS, rows.collect(), "No Islands yet.")?;
+    network::announce(&announced, output);
+    Ok(())
 }

@@ -4,6 +4,7 @@ use anyhow::Result;
 use island_protocol::ids::Slug;
 
 use crate::{
+    commands::network,
     output::{Column, Output, text::price},
     settings::Settings,
 };
@@ -22,7 +23,8 @@ pub(super) async fn rates(slug: Option<Slug>, settings: &Settings, output: &Outp
         Some(slug) => client.market_rate(slug.as_str()),
         None => client.market_rates(),
     };
-    let answer = request.answer().await?;
+    let (answer, announced) = tokio::join!(request.answer(), network::announcements(&client, output));
+    let answer = answer?;
     if output.is_json() {
         return output.json(&answer.body);
     }
@@ -35,5 +37,7 @@ pub(super) async fn rates(slug: Option<Slug>, settings: &Settings, output: &Outp
             rate.num_hosts.to_string(),
         ]
     });
-    output.table(&COLUMNS, rows.collect(), "No Cargos.")
+    output.table(&COLUMNS, rows.collect(), "No Cargos.")?;
+    network::announce(&announced, output);
+    Ok(())
 }

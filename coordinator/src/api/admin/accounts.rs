@@ -6,6 +6,7 @@ use axum::{
     Json,
     extract::State,
     http::{HeaderMap, StatusCode},
+    response::Response,
 };
 use island_protocol::{
     api::{
@@ -27,6 +28,7 @@ use crate::{
         idempotency::{IdempotencyKey, Replayed, reused},
         query::Query,
         segment::Segment,
+        statement,
     },
     secret,
     storage::{
@@ -36,6 +38,7 @@ use crate::{
         commit,
         idempotency::{self, ADMIN_ACCOUNTS, Claimed},
         key::{self, StoredKey},
+        ledger,
     },
 };
 
@@ -126,6 +129,51 @@ pub(in crate::api) async fn resume(
     body: body::Json,
 ) -> Result<AccountAnswer, ApiError> {
     change(&api, operator.account, account, body, AdminAction::Resume).await
+}
+
+/// Closes an account for good. It must have no credits, no open jobs and no Islands.
+pub(in crate::api) async fn close(
+    State(api): State<Arc<Api>>,
+    Operator(operator): Operator,
+    account: Segment,
+    body: body::Json,
+) -> Result<AccountAnswer, ApiError> {
+    let reason = reason(body)?;
+    let AdminAccount { id: account, closed_at, .. } = named(&api, account).await?;
+    if account == operator.account {
+        return Err(ApiError::new(Code::Forbidden, "operators cannot close their own account"));
+    }
+    if closed_at.is_some() {
+        return answer(&api, account).await;
+    }
+    let context = api.execution.context();
+    let now = context.clock.now();
+    let mut tx = context.store.begin_locked([account]).await?;
+    ledger::count(&mut tx, account).await?;
+    let closed = account::close(&mut tx, account, &reason, now).await?;
+    closed.map_err(|in_use| ApiError::new(Code::AccountInUse, in_use.to_string()))?;
+    let action = Action {
+        actor: Some(operator.account),
+        kind: AdminAction::CloseAccount,
+        account,
+        subject: Subject::Account,
+        amount: None,
+        reason: &reason,
+    };
+    audit::insert(&mut tx, &action, now).await?;
+    commit(tx).await?;
+    answer(&api, account).await
+}
+
+/// What an account spent and earned in a span of time.
+pub(in crate::api) async fn statement(
+    State(api): State<Arc<Api>>,
+    Operator(_): Operator,
+    account: Segment,
+    query: Query,
+) -> Result<Response, ApiError> {
+    let account = named(&api, account).await?.id;
+    statement::answer(&api, account, &query).await
 }
 
 /// Suspends or resumes an account. What changes nothing is not recorded.

@@ -23,7 +23,7 @@ use crate::{
         audit::{self, Action, Subject},
         commit,
         idempotency::{DEDUCTIONS, GRANTS},
-        ledger,
+        ledger::{self, Details},
     },
 };
 
@@ -81,7 +81,7 @@ async fn change(
         let message = format!("an account may have at most {MAX_BALANCE} credits");
         return Err(ApiError::field(Code::ValidationError, "amount", message));
     }
-    if !ledger::try_post(&mut tx, &posting, None, now).await? {
+    if !ledger::try_post(&mut tx, &posting, &Details::default(), now).await? {
         let available = ledger::balance_in(&mut tx, account).await?;
         let message = format!("the account has {available} credits, not {amount}");
         return Err(ApiError::credits(message, amount, available));

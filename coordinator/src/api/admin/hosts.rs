@@ -6,7 +6,7 @@ use axum::{Json, extract::State};
 use island_protocol::{
     api::{
         Data, Page, PageMeta,
-        admin::{AdminAction, AdminHost},
+        admin::{AdminAction, AdminHost, AnnotateHost},
     },
     ids::{AccountId, HostId},
     problem::Code,
@@ -54,6 +54,32 @@ pub(in crate::api) async fn resume(
     body: body::Json,
 ) -> Answer {
     change(&api, operator.account, island, body, AdminAction::ResumeIsland).await
+}
+
+/// Sets the trust level and the note of an Island.
+pub(in crate::api) async fn annotate(
+    State(api): State<Arc<Api>>,
+    Operator(operator): Operator,
+    island: Segment,
+    body::Json(fields): body::Json,
+) -> Answer {
+    let AnnotateHost { trust, note, reason } = fields.parse()?;
+    let AdminHost { id, account, .. } = named(&api, island).await?;
+    let context = api.execution.context();
+    let now = context.clock.now();
+    let mut tx = context.store.begin_locked([account]).await?;
+    host::annotate(&mut tx, id, trust, note.as_deref(), now).await?;
+    let action = Action {
+        actor: Some(operator.account),
+        kind: AdminAction::AnnotateIsland,
+        account,
+        subject: Subject::Host(id),
+        amount: None,
+        reason: &reason,
+    };
+    audit::insert(&mut tx, &action, now).await?;
+    commit(tx).await?;
+    answer(&api, id).await
 }
 
 /// Suspends or resumes an Island. What changes nothing is not recorded.

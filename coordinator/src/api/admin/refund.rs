@@ -19,7 +19,9 @@ use crate::{
     ledger::Posting,
     storage::{
         audit::{self, Action, Subject},
-        commit, jobs, key, ledger,
+        commit, jobs, key,
+        ledger::{self, Details},
+        quota,
     },
 };
 
@@ -42,8 +44,10 @@ pub(in crate::api) async fn refund(
     let mut tx = context.store.begin_locked([job.account]).await?;
     let (amount, is_refunded) = ledger::charged(&mut tx, job.account, id).await?;
     if !is_refunded && amount > MicroCredits::ZERO {
-        ledger::post(&mut tx, &Posting::refund(job.account, amount), Some(id), now).await?;
+        let posting = Posting::refund(job.account, amount);
+        ledger::post(&mut tx, &posting, &Details::of_job(id), now).await?;
         key::refund_job(&mut tx, id, amount).await?;
+        quota::refund(&mut tx, job.account, id, amount, now).await?;
         let action = Action {
             actor: Some(operator.account),
             kind: AdminAction::RefundJob,

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State};
+use island_daemon::traces::Kind;
 use island_protocol::{
     api::{
         CheckStep, Data, IslandCheck, JobError,
@@ -26,6 +27,7 @@ use crate::{
             follow::{CancelOnDrop, Follower},
             submit::{OnDisconnect, new_job, stopping, too_many_inputs},
         },
+        observe,
     },
     catalogue::Cargo,
     placement,
@@ -123,7 +125,8 @@ async fn run_once(
     job.price = island_protocol::credits::MicroCredits::ZERO;
     let begun = Instant::now();
     let (id, since) = (job.id, job.created_at.plus_ms(-limits.interval_ms));
-    let new = api.execution.prepare(job, &cargo.spec).ok_or_else(too_many_inputs)?;
+    let trace = api.execution.context().traces.begin("job", Kind::Internal, observe::trace());
+    let new = api.execution.prepare(job, &cargo.spec, trace).ok_or_else(too_many_inputs)?;
     if !new.is_placed() {
         return Ok(not_placed(Some(cargo), "its last free slot was taken meanwhile"));
     }

@@ -31,7 +31,10 @@ pub(in crate::api) async fn recommendations(
     api.execution.account_and_key(host_id).await?.ok_or_else(unknown)?;
     let context = api.execution.context();
     let able = context.fleet.inspect(host_id, |island| {
-        let cargos = context.catalogue.iter().filter(|cargo| !cargo.spec.artifacts.is_empty());
+        let cargos = context
+            .catalogue
+            .iter()
+            .filter(|cargo| !cargo.spec.artifacts.is_empty() && api.network.is_enabled(&cargo.entry.slug));
         // Without a registration the Island's hardware is unknown.
         let Some(island) = island else { return Vec::new() };
         cargos.filter(|cargo| placement::able(&cargo.spec, island).is_ok()).collect::<Vec<&Cargo>>()

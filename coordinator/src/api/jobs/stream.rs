@@ -52,7 +52,7 @@ pub(in crate::api) async fn stream(
         let first = jobs::piece(reader, id, after).await?;
         let first =
             first.ok_or_else(|| ApiError::new(Code::NotFound, "the events of this job were deleted"))?;
-        Source::Stored { store: api.execution.context().store.clone(), id, ready: entries(first) }
+        Source::Stored { store: Box::new(api.execution.context().store.clone()), id, ready: entries(first) }
     } else {
         Source::Feed(Box::new(Feed::open(api.execution.clone(), id, after).await?))
     };
@@ -88,7 +88,7 @@ enum Source {
     /// A job that was open when its stream began.
     Feed(Box<Feed>),
     /// An ended job; the first piece is read already.
-    Stored { store: Store, id: JobId, ready: VecDeque<Entry> },
+    Stored { store: Box<Store>, id: JobId, ready: VecDeque<Entry> },
 }
 
 impl Source {

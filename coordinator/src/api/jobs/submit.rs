@@ -7,12 +7,14 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
+use island_daemon::traces::Kind;
 use island_protocol::{
     api::{Data, SubmitJob, SubmittedJob},
     event::{JobEvent, Numbered},
     ids::{AccountId, JobId},
     job::JobStatus,
     problem::Code,
+    time::Timestamp,
 };
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -24,13 +26,16 @@ use crate::{
         body,
         idempotency::{IdempotencyKey, Replayed, reused},
         jobs::follow::CancelOnDrop,
+        observe,
     },
     catalogue::Cargo,
     job::Job,
+    network::NotAccepted,
     storage::{
         StoreError,
         idempotency::JOBS,
         jobs::{self, AcceptError, Accepted, Terms},
+        quota::Refused,
         to_json,
     },
 };
@@ -90,6 +95,7 @@ pub(in crate::api) async fn accept(
     key: Option<IdempotencyKey>,
     on_disconnect: OnDisconnect,
 ) -> Result<Submission, ApiError> {
+    api.network.accepts(&cargo.entry.slug).map_err(not_accepted)?;
     let input = Value::Object(input);
     cargo.check_input(&input).map_err(|violation| {
         let param = if violation.field.is_empty() {
@@ -115,14 +121,19 @@ pub(in crate::api) async fn accept(
     let mut job = new_job(api, caller.account, cargo, input, priority);
     // A repeated request with the same key reads the result.
     job.cancel_unread = on_disconnect == OnDisconnect::Cancel && key.is_none();
-    let new = api.execution.prepare(job.clone(), &cargo.spec).ok_or_else(too_many_inputs)?;
+    let trace = api.execution.context().traces.begin("job", Kind::Internal, observe::trace());
+    let new = api.execution.prepare(job.clone(), &cargo.spec, trace).ok_or_else(too_many_inputs)?;
     let (execution, limit) = (api.execution.clone(), api.rules.concurrent_jobs);
     let life_ms = api.rules.idempotency_ms;
     let accepted = api.execution.shielded(async move {
         let context = execution.context();
         let claim = key.as_ref().map(|key| key.claim(caller.account, life_ms));
-        let terms = Terms { coordinator: context.instance, key: caller.key, limit, claim };
-        match jobs::accept(&context.store, &new.job, &terms).await.map_err(refused)? {
+        let (key, has_quotas) = (caller.key, caller.has_quotas);
+        let terms = Terms { coordinator: context.instance, key, has_quotas, limit, claim };
+        let storing = new.trace.child("accept", Kind::Internal);
+        let stored = jobs::accept(&context.store, &new.job, &terms).await;
+        drop(storing);
+        match stored.map_err(|error| refused(error, new.job.created_at))? {
             Accepted::New => Ok(Submission::New(CancelOnDrop::new(new.start(), on_disconnect), job)),
             Accepted::Existing(id) => {
                 let existing = jobs::get(context.store.reader(), id).await?;
@@ -131,6 +142,12 @@ pub(in crate::api) async fn accept(
         }
     });
     accepted.await.unwrap_or_else(|| Err(stopping()))
+}
+
+fn not_accepted(reason: NotAccepted) -> ApiError {
+    let error = ApiError::new(reason.code(), reason.to_string());
+    // Maintenance takes minutes at least.
+    if matches!(reason, NotAccepted::Maintenance(_)) { error.after(60) } else { error }
 }
 
 /// The answer while the coordinator stops.
@@ -185,7 +202,7 @@ pub(in crate::api) fn new_job(
     }
 }
 
-fn refused(error: AcceptError) -> ApiError {
+fn refused(error: AcceptError, now: Timestamp) -> ApiError {
     let message = error.to_string();
     match error {
         AcceptError::InsufficientCredits { needed, available } => {
@@ -194,6 +211,11 @@ fn refused(error: AcceptError) -> ApiError {
         AcceptError::Capped { needed, left, .. } => ApiError::credits(message, needed, left),
         AcceptError::Revoked => ApiError::new(Code::InvalidApiKey, message),
         AcceptError::TooMany { .. } => ApiError::new(Code::ConcurrentJobsExceeded, message),
+        AcceptError::Quota(Refused { exceeded, .. }) => {
+            let seconds = (exceeded.resets_at.unix_ms() - now.unix_ms()).max(1).unsigned_abs().div_ceil(1000);
+            let message = format!("{message} until {}", exceeded.resets_at);
+            ApiError::new(Code::QuotaExceeded, message).after(seconds)
+        }
         AcceptError::Reused => reused(),
         AcceptError::Store(error) => error.into(),
     }

@@ -22,12 +22,14 @@ use crate::{
         auth::Caller,
         body,
         idempotency::{IdempotencyKey, Replayed, reused},
+        quotas,
     },
     secret::{self, NewKey},
     storage::{
         StoreError, commit,
         idempotency::{self, Claimed, KEYS},
         key::{self, Spending, StoredKey},
+        quota::{self, Holder},
     },
 };
 
@@ -44,6 +46,9 @@ pub(in crate::api) async fn create(
     let context = api.execution.context();
     let now = context.clock.now();
     let request = KeyRequest::new(fields.parse()?, &caller, now)?;
+    if quotas::has_own(&api, &caller).await? {
+        return Err(ApiError::new(Code::Forbidden, "a key with quotas cannot create keys"));
+    }
     let NewKey { secret, prefix, hash } = secret::new_key();
     let id = ApiKeyId(Uuid::now_v7());
     let mut tx = context.store.begin_locked([caller.account]).await?;
@@ -82,6 +87,9 @@ pub(in crate::api) async fn create(
         created_at: now,
     };
     key::insert(&mut tx, &stored).await?;
+    if let Some(quotas) = &request.quotas {
+        quota::replace(&mut tx, Holder::Key(caller.account, id), quotas, now).await?;
+    }
     commit(tx).await?;
     let data = KeyView {
         id,

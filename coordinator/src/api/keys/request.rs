@@ -1,6 +1,11 @@
 //! From a request for a key to the key, within the limits of the key that creates it: pure.
 
-use island_protocol::{api::key::CreateKey, credits::MicroCredits, problem::Code, time::Timestamp};
+use island_protocol::{
+    api::{key::CreateKey, quota::Quotas},
+    credits::MicroCredits,
+    problem::Code,
+    time::Timestamp,
+};
 use serde_json::Value;
 
 use crate::{
@@ -15,6 +20,7 @@ pub(super) struct KeyRequest {
     pub scopes: Scopes,
     pub expires_at: Option<Timestamp>,
     pub spend_cap: Option<MicroCredits>,
+    pub quotas: Option<Quotas>,
 }
 
 impl KeyRequest {
@@ -29,6 +35,7 @@ impl KeyRequest {
             scopes: request.scopes.as_ref().and_then(scopes).unwrap_or(caller.scopes),
             expires_at: request.expires_at.or(caller.expires_at),
             spend_cap: request.spend_cap,
+            quotas: request.quotas,
         };
         request.within(caller)?;
         Ok(request)
@@ -77,6 +84,7 @@ mod tests {
             scopes: Scopes::from_names(scopes.split(',')).expect("scopes"),
             expires_at: expires_in.map(|ms| Timestamp::from_unix_ms(NOW + ms)),
             spend_cap: cap.map(MicroCredits),
+            has_quotas: false,
         }
     }
 

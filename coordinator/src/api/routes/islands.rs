@@ -5,7 +5,7 @@ use island_protocol::{
         Data, Enroll, HostCredentials, HostView, IslandCheck, Pair, Pairing,
         claim::IslandRequest,
         key::Scope,
-        network::{HostKarma, NetworkStats},
+        network::{HostKarma, NetworkNotices, NetworkStats},
         recommendation::Recommendations,
     },
     problem::Code,
@@ -62,6 +62,12 @@ pub(super) fn add(routes: Routes) -> Routes {
             network::stats,
             Operation::open("Islands", "getNetworkStats", "Size of the network")
                 .answers::<Data<NetworkStats>>(200, "Counts"),
+        )
+        .get(
+            "/network/notices",
+            network::notices,
+            Operation::open("Islands", "getNetworkNotices", "Maintenance, and notices of the operators")
+                .answers::<Data<NetworkNotices>>(200, "What everybody should know"),
         )
         .get(
             "/island/recommendations",

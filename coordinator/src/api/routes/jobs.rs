@@ -50,6 +50,9 @@ pub(super) fn add(routes: Routes) -> Routes {
                     Code::InvalidInput,
                     Code::InsufficientCredits,
                     Code::ConcurrentJobsExceeded,
+Code::QuotaExceeded,
+Code::Maintenance,
+Code::WorkloadDisabled,
                 ])
                 .answers::<Data<SubmittedJob>>(201, "The job, stored, with its price held"),
         )

@@ -6,10 +6,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
 };
 
 use async_nats::Message;
@@ -19,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::budget::{Budget, Held, Sender};
+use crate::metrics::{self, Fabric};
 
 /// A message and the memory that it takes.
 #[derive(Debug)]
@@ -30,8 +28,11 @@ pub(super) struct Received {
 }
 
 /// The messages of a subject that are not applied yet.
-#[derive(Debug, Default)]
-pub(in crate::execution) struct Backlog(Mutex<Waiting>);
+#[derive(Debug)]
+pub(in crate::execution) struct Backlog {
+    waiting: Mutex<Waiting>,
+    metrics: metrics::Subject,
+}
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -45,31 +46,37 @@ struct Waiting {
 pub(super) struct Unapplied {
     backlog: Arc<Backlog>,
     number: u64,
+    _counted: metrics::Waiting,
 }
 
 impl Backlog {
+    /// A backlog without messages.
+    pub(in crate::execution) fn new(metrics: metrics::Subject) -> Self {
+        Self { waiting: Mutex::default(), metrics }
+    }
+
     fn arrived(self: &Arc<Self>, at: Instant) -> Unapplied {
-        let mut waiting = self.0.lock();
+        let mut waiting = self.waiting.lock();
         waiting.last += 1;
         let number = waiting.last;
         waiting.arrivals.insert(number, at);
-        Unapplied { backlog: self.clone(), number }
+        Unapplied { backlog: self.clone(), number, _counted: self.metrics.arrived(at) }
     }
 
     /// All messages that arrived before this time are applied.
     pub(in crate::execution) fn applied_until(&self, now: Instant) -> Instant {
-        self.0.lock().arrivals.first_key_value().map_or(now, |(_, at)| *at)
+        self.waiting.lock().arrivals.first_key_value().map_or(now, |(_, at)| *at)
     }
 
     /// When a message was last dropped.
     pub(in crate::execution) fn last_dropped(&self) -> Option<Instant> {
-        self.0.lock().dropped
+        self.waiting.lock().dropped
     }
 }
 
 impl Drop for Unapplied {
     fn drop(&mut self) {
-        self.backlog.0.lock().arrivals.remove(&self.number);
+        self.backlog.waiting.lock().arrivals.remove(&self.number);
     }
 }
 
@@ -88,8 +95,7 @@ pub(super) struct Queue {
     max_payload: usize,
     budget: Arc<Budget>,
     backlog: Arc<Backlog>,
-    /// Messages of all subjects that were dropped.
-    dropped: Arc<AtomicU64>,
+    metrics: Fabric,
     lanes: Mutex<HashMap<Lane, VecDeque<Received>>>,
     turns: mpsc::UnboundedSender<Lane>,
 }
@@ -105,11 +111,11 @@ impl Queue {
         max_payload: usize,
         budget: Arc<Budget>,
         backlog: Arc<Backlog>,
-        dropped: Arc<AtomicU64>,
+        metrics: Fabric,
     ) -> (Arc<Self>, Turns) {
         let (turns, receiver) = mpsc::unbounded_channel();
         let lanes = Mutex::default();
-        (Arc::new(Self { subject, max_payload, budget, backlog, dropped, lanes, turns }), Turns(receiver))
+        (Arc::new(Self { subject, max_payload, budget, backlog, metrics, lanes, turns }), Turns(receiver))
     }
 
     /// Takes messages from the subscription until it ends.
@@ -125,9 +131,9 @@ impl Queue {
         let bytes = message.payload.len();
         let held = (bytes <= self.max_payload).then(|| self.budget.take(sender, bytes)).flatten();
         let Some(held) = held else {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.metrics.dropped();
             if bytes <= self.max_payload {
-                self.backlog.0.lock().dropped = Some(now);
+                self.backlog.waiting.lock().dropped = Some(now);
             }
             return tracing::debug!(subject = %message.subject, bytes, "message dropped: too large, or no memory for it");
         };
@@ -196,7 +202,9 @@ mod tests {
     }
 
     fn queue(max_payload: usize) -> (Arc<Queue>, Turns) {
-        Queue::new(LEASE, max_payload, Arc::default(), Arc::default(), Arc::default())
+        let metrics = Fabric::default();
+        let backlog = Arc::new(Backlog::new(metrics.subject(LEASE)));
+        Queue::new(LEASE, max_payload, Arc::default(), backlog, metrics)
     }
 
     /// Handles what is queued, and returns the subject and the size of each message in the order of their handling.
@@ -244,7 +252,7 @@ mod tests {
         queue.push(message(LEASE.to_owned(), 1), later);
         assert_eq!(queue.backlog.applied_until(later), begin);
         queue.push(message(LEASE.to_owned(), 101), later);
-        assert_eq!(queue.dropped.load(Ordering::Relaxed), 1, "too large");
+        assert_eq!(queue.metrics.dropped_messages(), 1, "too large");
         assert_eq!(queue.backlog.last_dropped(), None, "no honest sender sends it");
         assert_eq!(handled(&queue, turns).await.len(), 2);
         assert_eq!(queue.backlog.applied_until(later), later);
@@ -257,7 +265,7 @@ mod tests {
         for _ in 0..100 {
             queue.push(message(LEASE.to_owned(), 1 << 20), now);
         }
-        let dropped = queue.dropped.load(Ordering::Relaxed);
+        let dropped = queue.metrics.dropped_messages();
         assert!((60..100).contains(&dropped), "{dropped}");
         assert_eq!(queue.backlog.last_dropped(), Some(now));
     }

@@ -18,6 +18,7 @@ use crate::{
     fabric::link::Connectivity,
     fleet::{Conduct, PlacementHistory},
     job::{End, Job, Part},
+    metrics::Loss,
     placement::pace::Run,
 };
 
@@ -106,6 +107,8 @@ pub(in crate::execution) enum Effect {
     Compare { host: HostId, run: Run },
     /// Counts how an Island treated an attempt.
     Observe { host: HostId, conduct: Conduct },
+    /// Counts an attempt that was taken away from its Island.
+    CountLoss(Loss),
 }
 
 /// A change of the job's row: a compare-and-set on the coordinator and the current attempt.

@@ -303,7 +303,13 @@ fn a_backlog_of_renewals_expires_no_lease() {
         assert!(driven.tick_with(true, begun).is_empty(), "{ms} ms");
     }
     let effects = driven.tick();
-    assert!(matches!(effects[..], [Effect::Observe { .. }, Effect::Write(Write::Attempt(_))]), "{effects:?}");
+    assert!(
+        matches!(
+            effects[..],
+            [Effect::CountLoss(Loss::LeaseExpired), Effect::Observe { .. }, Effect::Write(Write::Attempt(_))]
+        ),
+        "{effects:?}"
+    );
 }
 
 #[test]

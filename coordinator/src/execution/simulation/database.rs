@@ -11,7 +11,7 @@ use island_protocol::{
 use crate::{
     execution::machine::{EndWrite, Write},
     job::Job,
-    ledger::{Book, Kind, Posting},
+    ledger::{Book, Earner, Kind, Posting},
     peers::{PeerHeartbeat, Share},
 };
 
@@ -106,7 +106,10 @@ impl Database {
         row.job.end = Some(end.end.clone());
         row.events.clone_from(&end.events);
         *self.ends.entry(end.job.id).or_default() += 1;
-        let earners: Vec<_> = earned.iter().map(|(host, share)| (self.accounts[host], *share)).collect();
+        let earners: Vec<_> = earned
+            .iter()
+            .map(|(host, share)| Earner { host: *host, account: self.accounts[host], share: *share })
+            .collect();
         for posting in Posting::close_hold(end.job.account, &earners, end.job.price) {
             self.post(&posting);
             if posting.kind == Kind::Settle {

@@ -1071,7 +1071,8 @@ impl World {
             Effect::Accepted
             | Effect::RecordStart { .. }
             | Effect::CreditKarma { .. }
-            | Effect::Compare { .. } => {}
+            | Effect::Compare { .. }
+            | Effect::CountLoss(_) => {}
         }
     }
 
@@ -1384,7 +1385,7 @@ impl World {
             let is_wrong = match book {
                 Book::Issue => false,
                 Book::Holds(_) => *amount != MicroCredits::ZERO,
-                Book::Balance(_) => *amount < MicroCredits::ZERO,
+                Book::Balance(_) | Book::Payouts => *amount < MicroCredits::ZERO,
             };
             if is_wrong {
                 return Err(format!("{book} has {amount}"));

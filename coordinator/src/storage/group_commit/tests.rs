@@ -8,13 +8,13 @@ async fn open(dir: &std::path::Path) -> (Arc<GroupCommit>, Pool) {
     sqlx::any::install_default_drivers();
     let url = format!("sqlite://{}?mode=rwc", dir.join("island.db").display());
     let pool = |connections| AnyPoolOptions::new().max_connections(connections);
-    let writer = pool(1).connect(&url).await.expect("open");
+    let writer = Pool::new(pool(1).connect(&url).await.expect("open"));
     sqlx::raw_sql("PRAGMA journal_mode = WAL; CREATE TABLE t (n INTEGER PRIMARY KEY)")
         .execute(&writer)
         .await
         .expect("set up");
-    let readers = pool(2).connect(&url).await.expect("open again");
-    (GroupCommit::start(writer, Arc::default()), readers)
+    let readers = Pool::new(pool(2).connect(&url).await.expect("open again"));
+    (GroupCommit::start(writer, Arc::default(), Storage::default()), readers)
 }
 
 async fn put(turn: &mut WriterTurn, n: i64) -> Result<(), sqlx::Error> {

@@ -1,20 +1,24 @@
 //! The end of a job: status, output, usage, money and events in one transaction.
 
 use island_protocol::{
-    credits::MicroCredits,
     event::{JobEvent, Numbered},
-    ids::{AccountId, HostId, InstanceId},
+    ids::{HostId, InstanceId},
     job::JobStatus,
     time::Timestamp,
 };
 
+use sqlx::Row as _;
+
 use crate::{
     job::{End, Job},
-    ledger::{Kind, Posting},
+    ledger::{Earner, Kind, Posting},
+    quota::Settlement,
     storage::{
         Connection, QueryContext as _, Store, StoreError, commit, host,
         idempotency::{self, CHAT, IMAGES},
-        key, ledger, to_json, to_text,
+        integer, key,
+        ledger::{self, Details},
+        quota, to_json, to_text,
     },
 };
 
@@ -27,8 +31,8 @@ pub(crate) struct Ending<'a> {
     pub coordinator: InstanceId,
     pub status: JobStatus,
     pub end: &'a End,
-    /// Accounts of the Islands' owners and what each earns of the held price.
-    pub earners: &'a [(AccountId, MicroCredits)],
+    /// The Islands with their owners' accounts, and what each earns of the held price.
+    pub earners: &'a [Earner],
     /// Karma for the Island that completed it, in milliseconds of computation.
     pub karma: Option<(HostId, i64)>,
     /// All events, including the last.
@@ -42,10 +46,13 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     let now = end.completed_at;
     // Earners are not locked: their balances are increased later.
     let mut tx = store.begin_locked([job.account]).await?;
-    let done = sqlx::query(
+    let ended = sqlx::query(
         "UPDATE jobs SET status = $4, completed_at = $5, started_at = $6, output = $7, usage = $8, error_code = $9, \
          error_message = $10 WHERE id = $1 AND attempt = $2 AND epoch = $3 AND coordinator_id = $11 \
-         AND status IN ('submitted', 'pending', 'queued', 'running')",
+         AND status IN ('submitted', 'pending', 'queued', 'running') \
+         RETURNING api_key_id, (SELECT COUNT(*) FROM quotas q \
+         WHERE jobs.only_host IS NULL AND q.holder IN (jobs.api_key_id, jobs.account_id)) \
+         AS quotas",
     )
     .bind(job.id.to_string())
     .bind(i64::from(job.attempt))
@@ -58,21 +65,30 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     .bind(end.error.as_ref().map(|error| error.code.clone()))
     .bind(end.error.as_ref().map(|error| to_text(&error.message)))
     .bind(ending.coordinator.to_string())
-    .execute(&mut *tx)
+    .fetch_optional(&mut *tx)
     .await
     .context("end a job")?;
-    if done.rows_affected() == 0 {
+    let Some(ended) = ended else {
         let is_same = is_this_end(&mut tx, ending).await?;
         // What was read may be in the same commit group, so the caller must not act on it before it is on disk.
         commit(tx).await?;
         return Ok(is_same);
-    }
+    };
     let postings = Posting::close_hold(job.account, ending.earners, job.price);
     for posting in &postings {
-        ledger::post(&mut tx, posting, Some(job.id), now).await?;
+        // An Island that delivered an earlier part did not report its device.
+        let device =
+            end.usage.device.as_deref().filter(|_| posting.host.is_some() && posting.host == job.host);
+        ledger::post(&mut tx, posting, &Details { job: Some(job.id), device }, now).await?;
     }
     let released = postings.iter().filter(|posting| posting.kind == Kind::Release);
-    key::refund_job(&mut tx, job.id, released.map(|posting| posting.amount).sum()).await?;
+    let released = released.map(|posting| posting.amount).sum();
+    key::refund_job(&mut tx, job.id, released).await?;
+    if integer(&ended, "quotas")? > 0 {
+        let key = ended.try_get("api_key_id").context("read a column")?;
+        let settlement = Settlement { accepted_at: job.created_at, released, tokens: end.usage.total_tokens };
+        quota::settle(&mut tx, job.account, key, &settlement, now).await?;
+    }
     // A request for a chat or for images that was cancelled before any output may be repeated with the same key.
     if ending.status == JobStatus::Cancelled && postings.iter().all(|posting| posting.kind != Kind::Settle) {
         for route in [CHAT, IMAGES] {

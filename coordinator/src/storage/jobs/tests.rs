@@ -13,6 +13,7 @@ use crate::{
     config::Database,
     fleet::Enrolled,
     job::{End, tests::open as open_job},
+    ledger::Earner,
     storage::{host, ledger::Audit},
 };
 
@@ -116,7 +117,7 @@ async fn earnings_and_karma_are_counted_later_and_can_be_spent_at_once() {
         create_key(&store, account, "key", now).await.expect("key");
         let key = key::list(store.reader(), account).await.expect("read")[0].id;
         let job = Job { id: JobId(Uuid::now_v7()), account, only: None, price, ..open_job() };
-        let terms = Terms { coordinator: mine, key, limit: 0, claim: None };
+        let terms = Terms { coordinator: mine, key, has_quotas: false, limit: 0, claim: None };
         accept(&store, &job, &terms).await.map(|_| job)
     };
     let job = accepted(consumer).await.expect("accepted");
@@ -126,7 +127,7 @@ async fn earnings_and_karma_are_counted_later_and_can_be_spent_at_once() {
         coordinator: mine,
         status: JobStatus::Completed,
         end: &parts,
-        earners: &[(owner, price)],
+        earners: &[Earner { host: island, account: owner, share: price }],
         karma: Some((island, 5_000)),
         events: &[],
     };
@@ -175,14 +176,15 @@ async fn a_request_that_no_island_served_may_be_repeated_with_its_key_and_one_th
         create_account(&store, "b@example.org", false, MicroCredits::ZERO, now).await.expect("account");
     create_key(&store, consumer, "key", now).await.expect("key");
     let key = key::list(store.reader(), consumer).await.expect("read")[0].id;
+    let earner = Earner { host: HostId(Uuid::now_v7()), account: owner, share: price };
     for route in [idempotency::CHAT, idempotency::IMAGES] {
-        for (earners, is_forgotten) in [(&[][..], true), (&[(owner, price)][..], false)] {
+        for (earners, is_forgotten) in [(&[][..], true), (&[earner][..], false)] {
             let name = format!("{route} {is_forgotten}");
             let claim = Claim { account: consumer, route, key: &name, fingerprint: "f", life_ms: 86_400_000 };
             let submit = async || {
                 let job =
                     Job { id: JobId(Uuid::now_v7()), account: consumer, only: None, price, ..open_job() };
-                let terms = Terms { coordinator: mine, key, limit: 0, claim: Some(claim) };
+                let terms = Terms { coordinator: mine, key, has_quotas: false, limit: 0, claim: Some(claim) };
                 let accepted = accept(&store, &job, &terms).await.expect("accepted");
                 (job, accepted)
             };

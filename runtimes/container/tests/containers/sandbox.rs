@@ -60,7 +60,7 @@ async fn begin(worker: &mut Worker, world: &World, cargo: CargoSpec) {
         scope: "test".to_owned(),
     };
     let key = key();
-    let run = ToWorker::Run { key, first_event: 1, request: Box::new(request) };
+    let run = ToWorker::Run { key, first_event: 1, request: Box::new(request), reports_steps: false };
     worker.connection.commands.send(run).await.expect("sent");
     loop {
         let frame =
@@ -108,7 +108,7 @@ async fn run(worker: &mut Worker, world: &World, text: &str) -> Outcome {
         scope: "test".to_owned(),
     };
     let key = key();
-    let run = ToWorker::Run { key, first_event: 1, request: Box::new(request) };
+    let run = ToWorker::Run { key, first_event: 1, request: Box::new(request), reports_steps: false };
     worker.connection.commands.send(run).await.expect("sent");
     let mut said = String::new();
     loop {

@@ -4,7 +4,7 @@ use island_protocol::{
     event::AttemptEvent,
     job::{Failure, FailureCode, Fault, Outcome},
 };
-use island_runtimes_api::WorkCounter;
+use island_runtimes_api::{Step, WorkCounter};
 use tokio_util::sync::CancellationToken;
 
 use super::outbox::Outbox;
@@ -26,10 +26,14 @@ pub(super) struct Attempt {
     bytes_left: u64,
     /// Bytes that the outcome may have, encoded.
     max_end_bytes: u64,
+    /// Whether the agent requested the steps.
+    reports_steps: bool,
+    /// The steps of an attempt that has ended, until they are sent.
+    steps: Option<Vec<Step>>,
 }
 
 impl Attempt {
-    pub(super) fn new(first_event: u64, max_output_bytes: u64) -> Self {
+    pub(super) fn new(first_event: u64, max_output_bytes: u64, reports_steps: bool) -> Self {
         Self {
             outbox: Outbox::starting_at(first_event),
             cursor: Some(first_event),
@@ -38,7 +42,14 @@ impl Attempt {
             stop: None,
             bytes_left: max_output_bytes,
             max_end_bytes: max_end_bytes(max_output_bytes),
+            reports_steps,
+            steps: None,
         }
+    }
+
+    /// Takes the steps of an attempt that has ended.
+    pub(super) fn take_steps(&mut self) -> Option<Vec<Step>> {
+        self.steps.take()
     }
 
     /// Stops the run; the first reason counts.
@@ -82,6 +93,7 @@ impl Attempt {
             }
             (_, outcome) => outcome,
         };
+        self.steps = self.reports_steps.then(|| self.work.steps());
         self.outbox.push(AttemptEvent::Ended { outcome: self.bounded(outcome) });
     }
 
@@ -128,7 +140,7 @@ mod tests {
 
     #[test]
     fn long_texts_are_split_at_characters() {
-        let mut attempt = Attempt::new(1, u64::MAX);
+        let mut attempt = Attempt::new(1, u64::MAX, false);
         let text = "é".repeat(100_000);
         attempt.append(AttemptEvent::Token { content: text.clone(), count: 3 });
         let (mut joined, mut count) = (String::new(), 0);
@@ -145,7 +157,7 @@ mod tests {
 
     #[test]
     fn beyond_the_limit_the_run_is_stopped_and_fails() {
-        let mut attempt = Attempt::new(1, 100);
+        let mut attempt = Attempt::new(1, 100, false);
         for _ in 0..9 {
             attempt.append(AttemptEvent::Token { content: "x".repeat(20), count: 1 });
         }
@@ -161,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_too_long_fails_the_job() {
-        let mut attempt = Attempt::new(1, u64::MAX);
+        let mut attempt = Attempt::new(1, u64::MAX, false);
         attempt.append(AttemptEvent::Progress { step: 1, total: 2, phase: Some("x".repeat(101)) });
         assert!(attempt.cancel.is_cancelled());
         attempt.end(completed());
@@ -174,7 +186,7 @@ mod tests {
     #[test]
     fn an_end_has_limits() {
         let ended = |outcome| {
-            let mut attempt = Attempt::new(1, 1000);
+            let mut attempt = Attempt::new(1, 1000, false);
             attempt.end(outcome);
             events(&attempt)
         };
@@ -191,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_run_that_completes_despite_a_cancellation_is_completed() {
-        let mut attempt = Attempt::new(1, 100);
+        let mut attempt = Attempt::new(1, 100, false);
         attempt.stop(Failure::interrupted(FailureCode::CancelledByUser, "bye"));
         attempt.end(completed());
         assert_eq!(events(&attempt), vec![AttemptEvent::Ended { outcome: completed() }]);

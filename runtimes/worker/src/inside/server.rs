@@ -157,7 +157,9 @@ impl<R: Runtime> Server<R> {
 
     fn handle(&mut self, command: ToWorker) {
         match command {
-            ToWorker::Run { key, first_event, request } => self.run(key, first_event, *request),
+            ToWorker::Run { key, first_event, request, reports_steps } => {
+                self.run(key, first_event, *request, reports_steps);
+            }
             ToWorker::Cancel { key, failure } => self.state.stop(key, failure),
             ToWorker::Replay { key, from } => self.state.replay(key, from),
             ToWorker::Spooled { key, below } => self.state.spooled(key, below),
@@ -165,8 +167,9 @@ impl<R: Runtime> Server<R> {
         }
     }
 
-    fn run(&mut self, key: AttemptKey, first_event: u64, request: RunRequest) {
-        let Some(handles) = self.state.admit(key, first_event, request.cargo.limits.max_output_bytes) else {
+    fn run(&mut self, key: AttemptKey, first_event: u64, request: RunRequest, reports_steps: bool) {
+        let most = request.cargo.limits.max_output_bytes;
+        let Some(handles) = self.state.admit(key, first_event, most, reports_steps) else {
             return;
         };
         let name = format!("{}-{}-{}", key.job_id, key.attempt, key.epoch);

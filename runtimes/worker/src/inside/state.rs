@@ -65,12 +65,13 @@ impl State {
         key: AttemptKey,
         first_event: u64,
         max_output_bytes: u64,
+        reports_steps: bool,
     ) -> Option<RunHandles> {
         let mut attempts = self.attempts();
         if attempts.contains_key(&key) {
             return None;
         }
-        let attempt = Attempt::new(first_event, max_output_bytes);
+        let attempt = Attempt::new(first_event, max_output_bytes, reports_steps);
         let handles = RunHandles { cancel: attempt.cancel.clone(), work: attempt.work.clone() };
         attempts.insert(key, attempt);
         // Pulses are sent more often from now on.
@@ -140,6 +141,8 @@ impl State {
             let events = attempt.outbox.batch(from);
             let Some(last) = events.last() else { continue };
             attempt.cursor = Some(last.n + 1);
+            // The agent needs them before the end, with which it forgets the attempt.
+            frames.extend(attempt.take_steps().map(|steps| FromWorker::Steps { key, steps }));
             frames.push(FromWorker::Events { key, events });
         }
         frames

@@ -66,7 +66,7 @@ impl Scene {
         let (cargo, artifacts) = (self.launch.cargo.clone(), self.launch.artifacts.clone());
         let request = Box::new(RunRequest { cargo, input, artifacts, continues: None, scope: String::new() });
         let key = AttemptKey { job_id: JobId(uuid::Uuid::now_v7()), attempt: 1, epoch: 1 };
-        (key, ToWorker::Run { key, first_event: 1, request })
+        (key, ToWorker::Run { key, first_event: 1, request, reports_steps: false })
     }
 
     /// The result of an attempt; `None` if the worker ended because of it.

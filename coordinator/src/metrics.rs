@@ -1,0 +1,85 @@
+//! What the coordinator counts and measures, for Prometheus.
+//!
+//! Each noun has a group of metrics. The part of the program where something happens holds its group and calls the method
+//! that names the event; nothing outside this module knows metrics by name. What is a state rather than an event is read
+//! when the page is written ([`State`]). Labels have few values: routes, states, reasons, engines, and the Cargos of
+//! the catalogue, never ids.
+//!
+//! `docs/operators.md` lists every metric, and a test compares that list with the page.
+
+mod books;
+mod fabric;
+mod jobs;
+mod requests;
+mod state;
+mod storage;
+
+use std::{fmt, sync::Arc};
+
+use prometheus_client::{
+    encoding::text::encode,
+    metrics::{family::Family, histogram::Histogram},
+    registry::Registry,
+};
+use tokio::time::Instant;
+
+pub(crate) use books::Books;
+pub(crate) use fabric::{Fabric, Subject, Waiting};
+pub(crate) use jobs::{Ended, Jobs, Loss};
+pub(crate) use requests::{OpenStream, Requests};
+pub(crate) use state::State;
+pub(crate) use storage::{PoolUse, Storage};
+
+/// Content type of [`Metrics::page`].
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All metrics. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct Metrics {
+    pub requests: Requests,
+    pub jobs: Jobs,
+    pub books: Books,
+    pub fabric: Fabric,
+    pub state: State,
+    registry: Arc<Registry>,
+}
+
+impl Metrics {
+    /// Those of a coordinator whose database and connection have begun to record theirs.
+    pub(crate) fn new(storage: &Storage, fabric: Fabric) -> Self {
+        let (requests, jobs, books) = (Requests::default(), Jobs::default(), Books::default());
+        let state = State::default();
+        let mut registry = Registry::with_prefix("island_coordinator");
+        requests.register(&mut registry);
+        jobs.register(&mut registry);
+        books.register(&mut registry);
+        fabric.register(&mut registry);
+        storage.register(&mut registry);
+        state.register(&mut registry);
+        Self { requests, jobs, books, fabric, state, registry: Arc::new(registry) }
+    }
+
+    /// All of them in the OpenMetrics text format.
+    pub(crate) fn page(&self) -> Result<String, fmt::Error> {
+        let mut page = String::new();
+        encode(&mut page, &self.registry)?;
+        Ok(page)
+    }
+}
+
+/// Histograms by label.
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// Times of milliseconds, as of requests and statements.
+fn short() -> Histogram {
+    Histogram::new([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0])
+}
+
+/// Times of seconds, as of jobs.
+fn long() -> Histogram {
+    Histogram::new([0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0])
+}
+
+fn seconds_since(begin: Instant) -> f64 {
+    begin.elapsed().as_secs_f64()
+}

@@ -1,0 +1,183 @@
+//! The page of metrics, and the table of them in the guide for operators.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{SocketAddr, TcpListener},
+    time::Duration,
+};
+
+use island_protocol::{event::AttemptEvent, ids::InstanceId};
+use reqwest::{Method, StatusCode};
+use uuid::Uuid;
+
+use crate::support::{
+    island::{Island, completed, token},
+    network::Network,
+    soon,
+};
+
+/// What a metric is, apart from its meaning.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Metric {
+    kind: String,
+    labels: BTreeSet<String>,
+}
+
+/// Metrics by name, as a client queries them.
+type Metrics = BTreeMap<String, Metric>;
+
+/// Metrics that have no value in this story.
+const ABSENT: [&str; 1] = ["island_coordinator_certificate_expires_timestamp_seconds"];
+
+/// The metrics of a page in the OpenMetrics format.
+fn served(page: &str) -> Metrics {
+    let mut found = Metrics::new();
+    for line in page.lines() {
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|line| line.split_once(' ')) {
+            let suffix = if kind == "counter" { "_total" } else { "" };
+            kind.clone_into(&mut found.entry(format!("{name}{suffix}")).or_default().kind);
+        }
+        if line.starts_with('#') {
+            continue;
+        }
+        let (sample, labels) = match line.split_once('{') {
+            Some((sample, rest)) => (sample, rest.rsplit_once('}').expect("labels end").0),
+            None => (line.split(' ').next().expect("a name"), ""),
+        };
+        let name = ["_bucket", "_sum", "_count", ""]
+            .iter()
+            .filter_map(|suffix| sample.strip_suffix(suffix))
+            .find(|name| found.contains_key(*name))
+            .unwrap_or_else(|| panic!("a sample without a type: {line}"));
+        let names = labels.split("\",").filter_map(|label| label.split_once('=')).map(|(name, _)| name);
+        let names = names.filter(|name| !name.is_empty() && *name != "le").map(str::to_owned);
+        found.get_mut(name).expect("it has a type").labels.extend(names);
+    }
+    found
+}
+
+/// The metrics of a table in the guide.
+fn documented() -> Metrics {
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operators.md");
+    let guide = std::fs::read_to_string(guide).expect("the guide");
+    let rows = guide.lines().skip_while(|line| !line.starts_with("| metric |")).skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<BTreeSet<_>>();
+    let metric = |row: &str| {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let name = names(cells[1]).pop_first().expect("a name");
+        (name, Metric { kind: cells[2].to_owned(), labels: names(cells[3]) })
+    };
+    rows.map(metric).collect()
+}
+
+/// A network whose coordinator serves metrics, and their address.
+async fn measured() -> (Network, SocketAddr) {
+    let address = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
+    (Network::start_with(|config| config.http.metrics = Some(address)).await, address)
+}
+
+async fn page(address: SocketAddr) -> String {
+    let page = reqwest::get(format!("http://{address}/metrics")).await.expect("an answer");
+    page.text().await.expect("text")
+}
+
+/// The value of a sample.
+fn value(page: &str, sample: &str) -> Option<f64> {
+    let line = page.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '))?;
+    line.parse().ok()
+}
+
+#[tokio::test]
+async fn the_guide_lists_every_metric_that_is_served() {
+    let (network, address) = measured().await;
+    let mut island = Island::start(&network).await;
+    network.served("echo").await;
+    let id = network.submit().await;
+    let run = island.take().await;
+    island.renew(run.key, "run", 1, 0).await;
+    let running = AttemptEvent::Status { state: "running".to_owned() };
+    island.send(run.key, run.first_event, vec![running, token("a"), token("b")]).await;
+    let mut stream = network.stream(&id, 0).await;
+    while stream.next().await.expect("an event").name != "token" {}
+    // The speed of a reply needs a time, which is counted in milliseconds.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    island.end(run.key, run.first_event + 3, completed(1, 2)).await;
+    drop(stream);
+    assert_eq!(network.job(&id).await["status"], "completed");
+
+    // The assignment of the next one is refused, and its consumer cancels it.
+    let id = network.submit().await;
+    let offer = island.offer().await;
+    island.refuse(&offer).await;
+    let refused = async {
+        while value(&page(address).await, "island_coordinator_assignments_refused_total{reason=\"no_slot\"}").is_none()
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the refusal", refused).await;
+    let cancel = network.call(Method::DELETE, &format!("/jobs/{id}")).send().await.expect("an answer");
+    assert_eq!(cancel.status(), StatusCode::OK);
+    network.submit().await;
+    let unknown = network.call(Method::GET, "/nothing").send().await.expect("an answer");
+    assert_eq!(unknown.status(), StatusCode::NOT_FOUND);
+
+    let page = page(address).await;
+    let mut documented = documented();
+    for name in ABSENT {
+        assert!(documented.remove(name).is_some(), "{name} is listed");
+    }
+    assert_eq!(served(&page), documented, "{page}");
+    for (sample, expected) in [
+        ("island_coordinator_jobs_accepted_total{cargo=\"echo\"}", 3.0),
+        ("island_coordinator_jobs_ended_total{cargo=\"echo\",state=\"completed\",reason=\"\"}", 1.0),
+        ("island_coordinator_jobs_ended_total{cargo=\"echo\",state=\"cancelled\",reason=\"cancelled_by_user\"}", 1.0),
+        ("island_coordinator_job_wait_seconds_count{engine=\"llmcpp\"}", 1.0),
+        ("island_coordinator_job_first_output_seconds_count{engine=\"llmcpp\"}", 1.0),
+        ("island_coordinator_job_duration_seconds_count{engine=\"llmcpp\"}", 2.0),
+        ("island_coordinator_assignments_refused_total{reason=\"no_slot\"}", 1.0),
+        ("island_coordinator_leases_renewed_total", 1.0),
+        ("island_coordinator_attempts_lost_total{reason=\"lease_expired\"}", 0.0),
+        ("island_coordinator_moved_credits_total{kind=\"hold\"}", 3.0),
+        ("island_coordinator_moved_credits_total{kind=\"settle\"}", 1.0),
+        ("island_coordinator_moved_credits_total{kind=\"release\"}", 1.0),
+        ("island_coordinator_requests_total{route=\"/api/v1/jobs\",method=\"POST\",status=\"201\"}", 3.0),
+        ("island_coordinator_requests_total{route=\"none\",method=\"GET\",status=\"404\"}", 1.0),
+        ("island_coordinator_requests_in_flight", 0.0),
+        ("island_coordinator_islands{state=\"online\"}", 1.0),
+        ("island_coordinator_fabric_connects_total", 1.0),
+        ("island_coordinator_fabric_connected", 1.0),
+        ("island_coordinator_database_up", 1.0),
+        ("island_coordinator_books_sum_credits", 0.0),
+    ] {
+        assert_eq!(value(&page, sample), Some(expected), "{sample}\n{page}");
+    }
+}
+
+#[tokio::test]
+async fn open_streams_and_lost_attempts_are_counted() {
+    let (network, address) = measured().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    island.take().await;
+    let stream = network.stream(&id, 0).await;
+    assert_eq!(value(&page(address).await, "island_coordinator_streams"), Some(1.0));
+    // Its agent restarts without the job.
+    island.instance = InstanceId(Uuid::new_v4());
+    island.register(&[]).await;
+    let lost = async {
+        while value(&page(address).await, "island_coordinator_attempts_lost_total{reason=\"forgotten\"}") != Some(1.0)
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the loss", lost).await;
+    drop(stream);
+    let closed = async {
+        while value(&page(address).await, "island_coordinator_streams") != Some(0.0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the end of the stream", closed).await;
+}

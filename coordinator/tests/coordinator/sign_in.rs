@@ -1,0 +1,211 @@
+//! Sign-in with a real OpenID Connect provider.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead as _, BufReader, Read as _},
+    net::{Ipv4Addr, TcpListener},
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use island_coordinator::config::Oidc;
+use reqwest::{Client, Method, Url, redirect::Policy};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::support::{
+    admin::{Admin, operator},
+    answer,
+    network::Network,
+};
+
+/// A free port of this machine.
+fn port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// The provider. It ends with its standard input.
+struct Provider {
+    child: Child,
+    /// Open as long as the provider may write to it.
+    _output: BufReader<ChildStdout>,
+}
+
+impl Provider {
+    fn start(port: u16, redirect: &str) -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+        let modules = root.join(".tools/node/node_modules");
+        assert!(modules.join("oidc-provider").exists(), "run `scripts/setup.sh test` first");
+        let mut command = Command::new("node");
+        command.arg(root.join("coordinator/tests/oidc_provider.cjs")).arg(modules).arg(port.to_string());
+        command.arg(redirect).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("node starts");
+        let mut output = BufReader::new(child.stdout.take().expect("its output"));
+        let ready = output.by_ref().lines().map_while(Result::ok).any(|line| line == "ready");
+        assert!(ready, "the provider starts");
+        Self { child, _output: output }
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// A network with sign-in for people of `example.org`.
+async fn start() -> (Network, Provider) {
+    let (own, provider) = (port(), port());
+    let url = format!("http://127.0.0.1:{own}");
+    let running = Provider::start(provider, &format!("{url}/api/v1/login/callback"));
+    let folder = tempfile::tempdir().expect("folder");
+    let secret = folder.path().join("secret");
+    fs::write(&secret, "a secret\n").expect("write the secret");
+    let network = Network::start_with(|config| {
+        config.http.listen = (Ipv4Addr::LOCALHOST, own).into();
+        config.http.public_url = Some(url.parse().expect("an address"));
+        config.accounts.signup_credits = 2;
+        config.oidc = Some(Oidc {
+            issuer: format!("http://127.0.0.1:{provider}"),
+            client_id: "island".into(),
+            client_secret: Some(secret),
+            email_domains: vec!["example.org".into()],
+            key_days: 30,
+        });
+    });
+    (network.await, running)
+}
+
+/// A browser, as far as a sign-in needs one.
+struct Browser {
+    http: Client,
+    cookies: BTreeMap<String, String>,
+}
+
+impl Browser {
+    fn new() -> Self {
+        let http = Client::builder().redirect(Policy::none()).build().expect("a client");
+        Self { http, cookies: BTreeMap::new() }
+    }
+
+    /// Follows redirections of one request to the last page, or to the program that waits, which is not requested.
+    async fn open(&mut self, method: Method, url: Url, form: &str, waits: &str) -> (Url, u16, String) {
+        let (mut method, mut url) = (method, url);
+        loop {
+            let cookies = self.cookies.iter().map(|(name, value)| format!("{name}={value}"));
+            let request = self.http.request(method.clone(), url.clone());
+            let request = request.header("cookie", cookies.collect::<Vec<_>>().join("; "));
+            let request = if method == Method::POST {
+                request.header("content-type", "application/x-www-form-urlencoded").body(form.to_owned())
+            } else {
+                request
+            };
+            let response = request.send().await.expect("an answer");
+            for cookie in response.headers().get_all("set-cookie") {
+                let cookie = cookie.to_str().expect("text").split(';').next().expect("a cookie");
+                let (name, value) = cookie.split_once('=').expect("a name and a value");
+                self.cookies.insert(name.to_owned(), value.to_owned());
+            }
+            let status = response.status().as_u16();
+            let Some(location) = response.headers().get("location") else {
+                return (url, status, response.text().await.expect("text"));
+            };
+            let location = url.join(location.to_str().expect("text")).expect("an address");
+            if location.as_str().starts_with(waits) {
+                return (location, status, String::new());
+            }
+            (method, url) = (Method::GET, location);
+        }
+    }
+
+    /// Signs in as the person with this address. Returns the code, or the answer of the page at which it ended.
+    async fn sign_in(&mut self, network: &Network, email: &str, verifier: &str) -> Result<String, Value> {
+        let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(verifier));
+        let (port, begin) = (port(), format!("{}/login", network.url));
+        let waits = format!("http://127.0.0.1:{port}/");
+        let port = port.to_string();
+        let begin = Url::parse_with_params(&begin, [("port", &port), ("challenge", &challenge)]).expect("an address");
+        let (mut page, mut status, mut text) = self.open(Method::GET, begin, "", &waits).await;
+        for form in [format!("prompt=login&login={email}&password=x"), "prompt=consent".to_owned()] {
+            if page.as_str().starts_with(&waits) || !page.path().starts_with("/interaction/") {
+                break;
+            }
+            (page, status, text) = self.open(Method::POST, page, &form, &waits).await;
+        }
+        if page.as_str().starts_with(&waits) {
+            let code = page.query_pairs().find(|(name, _)| name == "code").expect("a code").1.into_owned();
+            return Ok(code);
+        }
+        Err(serde_json::from_str(&text).unwrap_or_else(|_| panic!("{page} {status}: {text}")))
+    }
+}
+
+async fn finish(network: &Network, code: &str, verifier: &str) -> (u16, Value) {
+    let body = json!({"code": code, "verifier": verifier});
+    answer(network.http.post(format!("{}/login", network.url)).json(&body)).await
+}
+
+#[tokio::test]
+async fn a_person_gets_an_account_at_the_first_sign_in_and_the_same_one_afterwards() {
+    let (network, _provider) = start().await;
+    let mut accounts = Vec::new();
+    for verifier in ["a first random text", "a second random text"] {
+        let code = Browser::new().sign_in(&network, "ada@example.org", verifier).await.expect("a code");
+        let (status, refused) = finish(&network, &code, "another text").await;
+        assert_eq!((status, &refused["error"]["code"]), (403, &json!("login_failed")), "not who began");
+        let (status, body) = finish(&network, &code, verifier).await;
+        assert_eq!((status, &body["data"]["email"], &body["data"]["credits"]), (201, &json!("ada@example.org"), &json!(2)), "{body}");
+        let keys = network.http.get(format!("{}/api-keys", network.url)).bearer_auth(body["key"].as_str().expect("a key"));
+        let (status, keys) = answer(keys).await;
+        assert_eq!(status, 200);
+        assert!(keys["data"].as_array().expect("keys").iter().all(|key| key["expires_at"].is_string()), "{keys}");
+        accounts.push(body["data"]["id"].clone());
+        assert_eq!(finish(&network, &code, verifier).await.0, 403, "a code is valid once");
+    }
+    assert_eq!(accounts[0], accounts[1]);
+    let other = Browser::new().sign_in(&network, "bob@example.org", "text").await.expect("a code");
+    assert_ne!(finish(&network, &other, "text").await.1["data"]["id"], accounts[0]);
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn only_confirmed_people_of_the_domain_without_another_account_sign_in() {
+    let (network, _provider) = start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    assert_eq!(admin.post("/accounts", &json!({"email": "taken@example.org"})).await.0, 201);
+    for (email, why) in [
+        ("eve@elsewhere.example", "may not sign in"),
+        ("unverified@example.org", "has not verified"),
+        ("taken@example.org", "has an account already"),
+    ] {
+        let refused = Browser::new().sign_in(&network, email, "text").await.expect_err("refused");
+        assert_eq!(refused["error"]["code"], "login_failed", "{email}");
+        assert!(refused["error"]["message"].as_str().expect("text").contains(why), "{refused}");
+    }
+    for query in ["state=unknown&code=x", "code=x", "state=unknown&error=access_denied"] {
+        let callback = network.http.get(format!("{}/login/callback?{query}", network.url));
+        assert_eq!(answer(callback).await.1["error"]["code"], "login_failed", "{query}");
+    }
+    for query in ["", "port=0&challenge=x", "port=70000", "port=80&challenge=short"] {
+        let (status, body) = answer(network.http.get(format!("{}/login?{query}", network.url))).await;
+        assert_eq!((status, &body["error"]["code"]), (400, &json!("invalid_request")), "{query}");
+    }
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn without_a_provider_there_is_no_sign_in_and_one_that_is_away_is_named() {
+    let network = Network::start().await;
+    let (status, body) = answer(network.http.get(format!("{}/login?port=80", network.url))).await;
+    assert_eq!((status, &body["error"]["code"]), (404, &json!("not_found")));
+    let (network, provider) = start().await;
+    drop(provider);
+    let challenge = "a".repeat(43);
+    let begin = network.http.get(format!("{}/login?port=80&challenge={challenge}", network.url));
+    let (status, body) = answer(begin).await;
+    assert_eq!((status, &body["error"]["code"]), (503, &json!("service_unavailable")), "{body}");
+}
