@@ -6,9 +6,9 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use futures::{FutureExt as _, future::BoxFuture};
 use openidconnect::{
-    AsyncHttpClient, AuthorizationCode, ClientId, ClientSecret, CsrfToken, HttpRequest, HttpResponse,
-    IssuerUrl, Nonce, OAuth2TokenResponse as _, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
-    TokenResponse as _,
+    AsyncHttpClient, AuthorizationCode, ClientId, ClientSecret, CsrfToken, EndpointMaybeSet, EndpointNotSet,
+    EndpointSet, HttpRequest, HttpResponse, IssuerUrl, Nonce, OAuth2TokenResponse as _, PkceCodeChallenge,
+    PkceCodeVerifier, RedirectUrl, Scope, TokenResponse as _,
     core::{CoreAuthenticationFlow, CoreClient, CoreProviderMetadata, CoreUserInfoClaims},
 };
 use reqwest::{Client, redirect::Policy};
@@ -76,11 +76,22 @@ pub(crate) struct Person {
     pub email: Option<String>,
 }
 
+/// The parameters state which addresses are known: where people sign in for certain, where codes are exchanged and
+/// people are described if the provider's description has them.
+type ProviderClient = CoreClient<
+    EndpointSet,
+    EndpointNotSet,
+    EndpointNotSet,
+    EndpointNotSet,
+    EndpointMaybeSet,
+    EndpointMaybeSet,
+>;
+
 /// The provider, as the settings name it.
 #[derive(Debug)]
 pub(crate) struct Provider {
     issuer: IssuerUrl,
-    client: ClientId,
+    client_id: ClientId,
     secret: Option<ClientSecret>,
     redirect: RedirectUrl,
     email_domains: Vec<String>,
@@ -102,7 +113,7 @@ impl Provider {
         Ok(Self {
             issuer: IssuerUrl::new(settings.issuer.clone())
                 .map_err(|error| address(&settings.issuer, error))?,
-            client: ClientId::new(settings.client_id.clone()),
+            client_id: ClientId::new(settings.client_id.clone()),
             secret: secret.transpose()?,
             redirect: RedirectUrl::new(redirect.to_owned()).map_err(|error| address(redirect, error))?,
             email_domains: settings.email_domains.iter().map(|domain| domain.to_lowercase()).collect(),
@@ -122,20 +133,19 @@ impl Provider {
         self.email_domains.is_empty() || domain.is_some_and(|domain| self.email_domains.contains(&domain))
     }
 
-    async fn describe(&self) -> Result<CoreProviderMetadata, ProviderError> {
-        let described_by = CoreProviderMetadata::discover_async(self.issuer.clone(), &self.http);
-        described_by.await.map_err(|error| ProviderError::Discovery(described(error)))
+    /// A client with the addresses and keys that the provider has now.
+    async fn client(&self) -> Result<ProviderClient, ProviderError> {
+        let description = CoreProviderMetadata::discover_async(self.issuer.clone(), &self.http);
+        let description = description.await.map_err(|error| ProviderError::Discovery(described(error)))?;
+        let client =
+            CoreClient::from_provider_metadata(description, self.client_id.clone(), self.secret.clone());
+        Ok(client.set_redirect_uri(self.redirect.clone()))
     }
 
     /// Begins a sign-in.
     pub(crate) async fn begin(&self) -> Result<Begun, ProviderError> {
         let _waits = self.waiting.try_acquire().map_err(|_| ProviderError::Busy)?;
-        let client = CoreClient::from_provider_metadata(
-            self.describe().await?,
-            self.client.clone(),
-            self.secret.clone(),
-        )
-        .set_redirect_uri(self.redirect.clone());
+        let client = self.client().await?;
         let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
         let flow = CoreAuthenticationFlow::AuthorizationCode;
         let (address, state, nonce) = client
@@ -159,12 +169,7 @@ impl Provider {
         verifier: &str,
     ) -> Result<Person, ProviderError> {
         let _waits = self.waiting.try_acquire().map_err(|_| ProviderError::Busy)?;
-        let client = CoreClient::from_provider_metadata(
-            self.describe().await?,
-            self.client.clone(),
-            self.secret.clone(),
-        )
-        .set_redirect_uri(self.redirect.clone());
+        let client = self.client().await?;
         let exchange = client.exchange_code(AuthorizationCode::new(code.to_owned()));
         let exchange = exchange.map_err(|error| ProviderError::Exchange(described(error)))?;
         let tokens = exchange

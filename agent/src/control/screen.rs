@@ -372,8 +372,8 @@ fn reason_lines(status: &Status, width: usize) -> Vec<String> {
         .iter()
         .map(|(reason, count)| format!("{} x {}: {}", count.times, name(*reason), count.latest));
     let lines = why_idle(status).into_iter().chain(refused).chain(status.gpu_notes.iter().cloned());
-    let lines = status.notices.iter().map(|notice| format!("the network: {notice}")).chain(lines);
-    lines.flat_map(|line| wrap(&line, width)).collect()
+    let notices = status.notices.iter().map(|notice| format!("the network: {notice}"));
+    lines.chain(notices).flat_map(|line| wrap(&line, width)).collect()
 }
 
 fn jobs(count: u32) -> String {

@@ -22,6 +22,7 @@ use island_protocol::{
     FABRIC_VERSION,
     api::{
         Data, HostCredentials,
+        network::{NetworkNotices, Notice},
         recommendation::{Recommendation, Recommendations},
     },
     event::{AttemptEvent, Numbered},
@@ -29,7 +30,7 @@ use island_protocol::{
         Assignment, AssignmentReply, Cancel, Heartbeat, Lease, LeaseRenewal, LeaseReply, Output, OutputReply,
         Preload, Register, Registered, SIGNATURE_HEADER, Status, signed_bytes,
     },
-    ids::{AttemptKey, HostId},
+    ids::{AttemptKey, HostId, NoticeId},
     job::FailureCode,
     subjects::{self, HostTopic},
     time::Timestamp,
@@ -37,6 +38,7 @@ use island_protocol::{
 use nkeys::KeyPair;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{sync::watch, task::JoinSet};
+use uuid::Uuid;
 
 /// Maximum time to wait for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -159,6 +161,7 @@ impl Coordinator {
             .route("/api/v1/island/enroll", post(give.clone()))
             .route("/api/v1/island/credentials", post(give))
             .route("/api/v1/island/recommendations", get(recommendations))
+            .route("/api/v1/network/notices", get(async || Json(Data { data: notices() })))
             .route("/api/v1/island/leave", post(async || Json(Data { data: () })))
             .route("/files/{name}", get(file))
             .with_state((Arc::clone(&seen), changed.clone()));
@@ -279,6 +282,13 @@ async fn recommendations(
     seen.asked += 1;
     changed.send_modify(|number| *number += 1);
     Json(Recommendations { host_id: query["host_id"], recommendations: seen.recommended.clone() })
+}
+
+/// What its operators announce.
+fn notices() -> NetworkNotices {
+    let text = "update on\u{1b}[2J Sunday".to_owned();
+    let notice = Notice { id: NoticeId(Uuid::nil()), text, created_at: now(), until: None };
+    NetworkNotices { maintenance: None, notices: vec![notice] }
 }
 
 async fn file(

@@ -361,6 +361,13 @@ async fn recommended_models_are_preloaded_once_and_unpinned_ones_never() {
 }
 
 #[tokio::test]
+async fn owners_are_shown_what_the_operators_announce() {
+    let island = Island::start().await;
+    // Without what a terminal would execute.
+    wait_for("the notice", || island.agent(&["status"]).contains("update on [2J Sunday").then_some(())).await;
+}
+
+#[tokio::test]
 async fn a_paused_island_frees_memory_refuses_with_its_reason_and_stays_paused() {
     let mut island = Island::start().await;
     let key = island.run(&assignment(json!({"prompt": "long", "max_tokens": 5000, "delay_ms": 20}))).await;

@@ -13,7 +13,7 @@ pub(super) mod payouts;
 pub(super) mod quotas;
 pub(super) mod refund;
 
-use std::sync::Arc;
+use std::{str::FromStr, sync::Arc};
 
 use axum::Json;
 use island_protocol::{
@@ -87,25 +87,25 @@ async fn record(
     audit::insert(conn, &action, now).await
 }
 
-/// Claims the idempotency key of a request. Returns `true` if the request was made before, and created the same.
-async fn was_made(
+/// Claims the idempotency key of a request that creates `made`. Returns what it created if it was made before.
+async fn made_before(
     api: &Api,
     conn: &mut Connection,
     key: Option<&IdempotencyKey>,
     operator: AccountId,
     made: &str,
     now: Timestamp,
-) -> Result<bool, ApiError> {
-    let Some(key) = key else { return Ok(false) };
+) -> Result<Option<String>, ApiError> {
+    let Some(key) = key else { return Ok(None) };
     let claim = key.claim(operator, api.rules.idempotency_ms);
     match idempotency::claim(conn, &claim, made, now).await? {
-        Claimed::New => Ok(false),
-        Claimed::Existing(earlier) if earlier == made => Ok(true),
-        Claimed::Existing(_) | Claimed::Reused => Err(reused()),
+        Claimed::New => Ok(None),
+        Claimed::Existing(earlier) => Ok(Some(earlier)),
+        Claimed::Reused => Err(reused()),
     }
 }
 
 /// The id in a record of an idempotency key.
-fn parse_made(made: &str) -> Result<AccountId, ApiError> {
+fn parse_made<T: FromStr>(made: &str) -> Result<T, ApiError> {
     made.parse().map_err(|_| StoreError::Corrupt { what: "made" }.into())
 }

@@ -2,13 +2,15 @@
 
 use std::{
     collections::HashMap,
+    convert::Infallible,
     net::{IpAddr, Ipv6Addr},
     sync::Arc,
     time::Duration,
 };
 
 use axum::{
-    extract::{Request, State},
+    extract::{FromRequestParts, Request, State},
+    http::request::Parts,
     middleware::Next,
     response::Response,
 };
@@ -30,6 +32,14 @@ const IPV6_PREFIX: u32 = 64;
 /// Address of the client of a request; `None` if it is unknown because a proxy that is not listed is in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Client(pub Option<IpAddr>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Client {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get().copied().unwrap_or(Self(None)))
+    }
+}
 
 /// How the addresses of clients are found.
 #[derive(Debug, Clone)]

@@ -90,7 +90,8 @@ impl ApiError {
     pub(crate) fn body(&self) -> ErrorBody {
         let status = self.code.status();
         let request_id = (status >= 500).then(|| observe::request_id().to_string());
-        if let Some(request_id) = &request_id {
+        // Maintenance is announced, and every refusal would repeat its reason.
+        if let Some(request_id) = request_id.as_ref().filter(|_| self.code != Code::Maintenance) {
             let cause =
                 self.cause.as_ref().map(|cause| Chain(cause.as_ref()).to_string()).unwrap_or_default();
             tracing::warn!(

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use axum::{Extension, Json, extract::State, http::StatusCode, response::Redirect};
+use axum::{Json, extract::State, http::StatusCode, response::Redirect};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use island_daemon::chain::Chain;
 use island_protocol::{
@@ -91,10 +91,9 @@ pub(super) async fn begin(State(api): State<Arc<Api>>, query: Query) -> Result<R
 /// Takes what the provider confirms of the person, and sends the browser to the program that waits.
 pub(super) async fn callback(
     State(api): State<Arc<Api>>,
-    client: Option<Extension<Client>>,
+    client: Client,
     query: Query,
 ) -> Result<Redirect, ApiError> {
-    let client = client.map_or(Client(None), |Extension(client)| client);
     api.invalid_keys.check(client)?;
     let provider = provider(&api)?;
     let context = api.execution.context();
@@ -164,10 +163,9 @@ fn taken(error: StoreError, email: &str) -> ApiError {
 /// Returns a key to the program that began the sign-in.
 pub(super) async fn finish(
     State(api): State<Arc<Api>>,
-    client: Option<Extension<Client>>,
+    client: Client,
     body::Json(fields): body::Json,
 ) -> Result<(StatusCode, Json<SignedUp>), ApiError> {
-    let client = client.map_or(Client(None), |Extension(client)| client);
     api.invalid_keys.check(client)?;
     let FinishLogin { code, verifier } = fields.parse()?;
     let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()));

@@ -54,7 +54,12 @@ pub(super) async fn replace_of_key(
         let message = "a key with quotas or a spend_cap cannot change the quotas of keys";
         return Err(ApiError::new(Code::Forbidden, message));
     }
-    replace(&api, holder, &quotas).await
+    let context = api.execution.context();
+    let now = context.clock.now();
+    let mut tx = context.store.begin_locked([caller.account]).await?;
+    let replaced = stored::replace(&mut tx, holder, &quotas, now).await?;
+    commit(tx).await?;
+    Ok(Json(Data { data: quota::views(&replaced, now) }))
 }
 
 /// Whether the key of the request has quotas.
@@ -77,14 +82,4 @@ async fn key_of(api: &Api, caller: &Caller, Segment(id): Segment) -> Result<Hold
 pub(super) async fn views(api: &Api, holder: Holder) -> Result<Vec<QuotaView>, ApiError> {
     let context = api.execution.context();
     Ok(quota::views(&stored::list(context.store.reader(), holder).await?, context.clock.now()))
-}
-
-async fn replace(api: &Api, holder: Holder, quotas: &Quotas) -> Answer {
-    let context = api.execution.context();
-    let now = context.clock.now();
-    let (Holder::Account(account) | Holder::Key(account, _)) = holder;
-    let mut tx = context.store.begin_locked([account]).await?;
-    let replaced = stored::replace(&mut tx, holder, quotas, now).await?;
-    commit(tx).await?;
-    Ok(Json(Data { data: quota::views(&replaced, now) }))
 }

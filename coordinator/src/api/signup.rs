@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{Extension, Json, extract::State, http::StatusCode};
+use axum::{Json, extract::State, http::StatusCode};
 use island_protocol::{
     api::{
         AccountView,
@@ -29,10 +29,9 @@ use crate::{
 /// Creates an account with its first key. Needs no key. Invalid codes count as invalid keys.
 pub(super) async fn sign_up(
     State(api): State<Arc<Api>>,
-    client: Option<Extension<Client>>,
+    client: Client,
     body::Json(fields): body::Json,
 ) -> Result<(StatusCode, Json<SignedUp>), ApiError> {
-    let client = client.map_or(Client(None), |Extension(client)| client);
     api.invalid_keys.check(client)?;
     let SignUp { email, code } = fields.parse()?;
     let hash = secret::hash(&code);

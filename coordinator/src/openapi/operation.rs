@@ -37,8 +37,8 @@ struct Content {
     example: Option<Value>,
     /// Whether the events have names and numbers.
     numbered: bool,
-    /// Whether the body is bytes.
-    file: bool,
+    /// Another media type of the body, beside or instead of JSON.
+    media: Option<&'static str>,
 }
 
 /// An operation.
@@ -178,7 +178,7 @@ impl Operation {
                 events: None,
                 example: None,
                 numbered: false,
-                file: false,
+                media: None,
             },
         )
     }
@@ -191,7 +191,7 @@ impl Operation {
             events: Some(Schemas::response::<E>),
             example: None,
             numbered: false,
-            file: false,
+            media: None,
         };
         self.answer(200, content)
     }
@@ -207,22 +207,36 @@ impl Operation {
                 events,
                 example: Some(example.into()),
                 numbered: true,
-                file: false,
+                media: None,
             },
         )
+    }
+
+    /// Adds a successful answer that is CSV instead if the query requests it.
+    pub(crate) fn answers_or_csv<T: JsonSchema>(self, description: &'static str) -> Self {
+        let content = Content {
+            description,
+            schema: Some(Schemas::response::<T>),
+            events: None,
+            example: None,
+            numbered: false,
+            media: Some("text/csv"),
+        };
+        self.answer(200, content).fails(&[Code::ValidationError])
     }
 
     /// Sets a redirection as the answer.
     pub(crate) fn redirects(self, description: &'static str) -> Self {
         let content =
-            Content { description, schema: None, events: None, example: None, numbered: false, file: false };
+            Content { description, schema: None, events: None, example: None, numbered: false, media: None };
         self.answer(303, content)
     }
 
     /// Sets a file as the answer.
     pub(crate) fn sends_file(self, description: &'static str) -> Self {
+        let media = Some("application/octet-stream");
         let content =
-            Content { description, schema: None, events: None, example: None, numbered: false, file: true };
+            Content { description, schema: None, events: None, example: None, numbered: false, media };
         self.answer(200, content)
     }
 
@@ -321,8 +335,8 @@ impl Content {
             }
             content.insert("text/event-stream".to_owned(), stream);
         }
-        if self.file {
-            content.insert("application/octet-stream".to_owned(), json!({}));
+        if let Some(media) = self.media {
+            content.insert(media.to_owned(), json!({}));
         }
         let mut answer = json!({"description": self.description, "content": content});
         if keyed {

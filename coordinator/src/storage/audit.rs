@@ -23,6 +23,18 @@ pub(crate) struct Action<'a> {
     pub reason: &'a str,
 }
 
+impl<'a> Action<'a> {
+    /// What an operator did about an account as a whole.
+    pub(crate) fn on_account(
+        operator: AccountId,
+        kind: AdminAction,
+        account: AccountId,
+        reason: &'a str,
+    ) -> Self {
+        Self { actor: Some(operator), kind, account, subject: Subject::Account, amount: None, reason }
+    }
+}
+
 /// What an action was about, beside the account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject<'a> {

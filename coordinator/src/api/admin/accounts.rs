@@ -19,13 +19,13 @@ use island_protocol::{
 };
 use uuid::Uuid;
 
-use super::{AccountAnswer, answer, named, parse_made, read, reason};
+use super::{AccountAnswer, answer, made_before, named, parse_made, read, reason};
 use crate::{
     api::{
         Api, ApiError,
         auth::Operator,
         body,
-        idempotency::{IdempotencyKey, Replayed, reused},
+        idempotency::{IdempotencyKey, Replayed},
         query::Query,
         segment::Segment,
         statement,
@@ -36,7 +36,7 @@ use crate::{
         account::{self, Account},
         audit::{self, Action, Subject},
         commit,
-        idempotency::{self, ADMIN_ACCOUNTS, Claimed},
+        idempotency::ADMIN_ACCOUNTS,
         key::{self, StoredKey},
         ledger,
     },
@@ -70,18 +70,12 @@ pub(in crate::api) async fn create(
     let credits =
         wanted.credits.unwrap_or_else(|| MicroCredits::from_credits(api.rules.signup_credits.into()));
     let mut tx = context.store.begin_locked([operator.account]).await?;
-    if let Some(idempotency_key) = &idempotency_key {
-        let claim = idempotency_key.claim(operator.account, api.rules.idempotency_ms);
-        match idempotency::claim(&mut tx, &claim, &id.to_string(), now).await? {
-            Claimed::New => {}
-            Claimed::Existing(made) => {
-                // The account may be in the same commit group; it can be read after that is on disk.
-                commit(tx).await?;
-                let data = read(&api, parse_made(&made)?).await?;
-                return Ok((StatusCode::CREATED, Replayed(true), Json(CreatedAccount { data, key: None })));
-            }
-            Claimed::Reused => return Err(reused()),
-        }
+    let (key, made) = (idempotency_key.as_ref(), id.to_string());
+    if let Some(made) = made_before(&api, &mut tx, key, operator.account, &made, now).await? {
+        // The account may be in the same commit group; it can be read after that is on disk.
+        commit(tx).await?;
+        let data = read(&api, parse_made(&made)?).await?;
+        return Ok((StatusCode::CREATED, Replayed(true), Json(CreatedAccount { data, key: None })));
     }
     let account = Account { id, email: wanted.email, operator: wanted.operator, created_at: now };
     let inserted = account::insert_with_credits(&mut tx, &account, credits).await;
@@ -90,12 +84,9 @@ pub(in crate::api) async fn create(
     let first = StoredKey::unlimited(id, "first", &new, now);
     key::insert(&mut tx, &first).await?;
     let action = Action {
-        actor: Some(operator.account),
-        kind: AdminAction::CreateAccount,
-        account: id,
         subject: Subject::Key(first.id),
         amount: (credits > MicroCredits::ZERO).then_some(credits),
-        reason: "",
+        ..Action::on_account(operator.account, AdminAction::CreateAccount, id, "")
     };
     audit::insert(&mut tx, &action, now).await?;
     commit(tx).await?;
@@ -152,14 +143,7 @@ pub(in crate::api) async fn close(
     ledger::count(&mut tx, account).await?;
     let closed = account::close(&mut tx, account, &reason, now).await?;
     closed.map_err(|in_use| ApiError::new(Code::AccountInUse, in_use.to_string()))?;
-    let action = Action {
-        actor: Some(operator.account),
-        kind: AdminAction::CloseAccount,
-        account,
-        subject: Subject::Account,
-        amount: None,
-        reason: &reason,
-    };
+    let action = Action::on_account(operator.account, AdminAction::CloseAccount, account, &reason);
     audit::insert(&mut tx, &action, now).await?;
     commit(tx).await?;
     answer(&api, account).await
@@ -199,9 +183,7 @@ async fn change(
         account::resume(&mut tx, account).await?
     };
     if is_changed {
-        let subject = Subject::Account;
-        let action = Action { actor: Some(operator), kind, account, subject, amount: None, reason: &reason };
-        audit::insert(&mut tx, &action, now).await?;
+        audit::insert(&mut tx, &Action::on_account(operator, kind, account, &reason), now).await?;
     }
     commit(tx).await?;
     answer(api, account).await

@@ -9,18 +9,18 @@ use island_protocol::{
     problem::Code,
 };
 
-use super::{AccountAnswer, answer, named, was_made};
+use super::{AccountAnswer, answer, made_before, named};
 use crate::{
     api::{
         Api, ApiError,
         auth::{Caller, Operator},
         body,
-        idempotency::{IdempotencyKey, Replayed},
+        idempotency::{IdempotencyKey, Replayed, reused},
         segment::Segment,
     },
     ledger::Posting,
     storage::{
-        audit::{self, Action, Subject},
+        audit::{self, Action},
         commit,
         idempotency::{DEDUCTIONS, GRANTS},
         ledger::{self, Details},
@@ -70,7 +70,11 @@ async fn change(
     let now = context.clock.now();
     let mut tx = context.store.begin_locked([account, operator.account]).await?;
     let made = account.to_string();
-    if was_made(api, &mut tx, key.as_ref(), operator.account, &made, now).await? {
+    if let Some(earlier) = made_before(api, &mut tx, key.as_ref(), operator.account, &made, now).await? {
+        // The same body, but about another account.
+        if earlier != made {
+            return Err(reused());
+        }
         commit(tx).await?;
         return Ok((Replayed(true), answer(api, account).await?));
     }
@@ -86,14 +90,8 @@ async fn change(
         let message = format!("the account has {available} credits, not {amount}");
         return Err(ApiError::credits(message, amount, available));
     }
-    let entry = Action {
-        actor: Some(operator.account),
-        kind: action,
-        account,
-        subject: Subject::Account,
-        amount: Some(amount),
-        reason: &reason,
-    };
+    let entry =
+        Action { amount: Some(amount), ..Action::on_account(operator.account, action, account, &reason) };
     audit::insert(&mut tx, &entry, now).await?;
     commit(tx).await?;
     Ok((Replayed(false), answer(api, account).await?))

@@ -70,12 +70,8 @@ pub(in crate::api) async fn annotate(
     let mut tx = context.store.begin_locked([account]).await?;
     host::annotate(&mut tx, id, trust, note.as_deref(), now).await?;
     let action = Action {
-        actor: Some(operator.account),
-        kind: AdminAction::AnnotateIsland,
-        account,
         subject: Subject::Host(id),
-        amount: None,
-        reason: &reason,
+        ..Action::on_account(operator.account, AdminAction::AnnotateIsland, account, &reason)
     };
     audit::insert(&mut tx, &action, now).await?;
     commit(tx).await?;
@@ -102,7 +98,7 @@ async fn change(
     };
     if is_changed {
         let subject = Subject::Host(id);
-        let action = Action { actor: Some(operator), kind, account, subject, amount: None, reason: &reason };
+        let action = Action { subject, ..Action::on_account(operator, kind, account, &reason) };
         audit::insert(&mut tx, &action, now).await?;
     }
     commit(tx).await?;

@@ -19,26 +19,26 @@ use island_protocol::{
 };
 use uuid::Uuid;
 
-use super::{reason, record};
+use super::{made_before, parse_made, reason, record};
 use crate::{
     api::{
         Api, ApiError,
         auth::Operator,
         body,
-        idempotency::{IdempotencyKey, Replayed, reused},
+        idempotency::{IdempotencyKey, Replayed},
         query::Query,
         segment::Segment,
     },
     secret,
-    storage::{
-        StoreError, commit,
-        idempotency::{self, Claimed, INVITATIONS},
-        invitation,
-    },
+    storage::{commit, idempotency::INVITATIONS, invitation},
 };
 
 fn unknown() -> ApiError {
     ApiError::new(Code::InvitationNotFound, "there is no such invitation")
+}
+
+async fn read(api: &Api, id: InvitationId) -> Result<Invitation, ApiError> {
+    invitation::get(api.execution.context().store.reader(), id).await?.ok_or_else(unknown)
 }
 
 /// All invitations, newest first.
@@ -80,24 +80,12 @@ pub(in crate::api) async fn create(
     };
     let name = data.id.to_string();
     let mut tx = context.store.begin_locked([operator.account]).await?;
-    if let Some(idempotency_key) = &idempotency_key {
-        let claim = idempotency_key.claim(operator.account, api.rules.idempotency_ms);
-        match idempotency::claim(&mut tx, &claim, &name, now).await? {
-            Claimed::New => {}
-            Claimed::Existing(made) => {
-                // The invitation may be in the same commit group; it can be read after that is on disk.
-                commit(tx).await?;
-                let corrupt = || StoreError::Corrupt { what: "made" };
-                let id: InvitationId = made.parse().map_err(|_| corrupt())?;
-                let data = invitation::get(context.store.reader(), id).await?.ok_or_else(corrupt)?;
-                return Ok((
-                    StatusCode::CREATED,
-                    Replayed(true),
-                    Json(CreatedInvitation { data, code: None }),
-                ));
-            }
-            Claimed::Reused => return Err(reused()),
-        }
+    let key = idempotency_key.as_ref();
+    if let Some(made) = made_before(&api, &mut tx, key, operator.account, &name, now).await? {
+        // The invitation may be in the same commit group; it can be read after that is on disk.
+        commit(tx).await?;
+        let data = read(&api, parse_made(&made)?).await?;
+        return Ok((StatusCode::CREATED, Replayed(true), Json(CreatedInvitation { data, code: None })));
     }
     let code = secret::new_code();
     invitation::insert(&mut tx, &data, &secret::hash(&code)).await?;
@@ -124,6 +112,5 @@ pub(in crate::api) async fn revoke(
         record(&mut tx, operator.account, kind, &id.to_string(), None, &reason, now).await?;
     }
     commit(tx).await?;
-    let data = invitation::get(context.store.reader(), id).await?.ok_or_else(unknown)?;
-    Ok(Json(Data { data }))
+    Ok(Json(Data { data: read(&api, id).await? }))
 }

@@ -53,12 +53,8 @@ pub(in crate::api) async fn revoke(
         return Err(unknown());
     }
     let action = Action {
-        actor: Some(operator.account),
-        kind: AdminAction::RevokeKey,
-        account,
         subject: Subject::Key(id),
-        amount: None,
-        reason: &reason,
+        ..Action::on_account(operator.account, AdminAction::RevokeKey, account, &reason)
     };
     audit::insert(&mut tx, &action, revoked_at).await?;
     commit(tx).await?;

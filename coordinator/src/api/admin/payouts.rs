@@ -20,21 +20,17 @@ use island_protocol::{
 };
 use uuid::Uuid;
 
-use super::{reason, record};
+use super::{made_before, parse_made, reason, record};
 use crate::{
     api::{
         Api, ApiError,
         auth::Operator,
         body, csv,
-        idempotency::{IdempotencyKey, Replayed, reused},
+        idempotency::{IdempotencyKey, Replayed},
         query::Query,
         segment::Segment,
     },
-    storage::{
-        StoreError, commit,
-        idempotency::{self, Claimed, PAYOUTS},
-        payout,
-    },
+    storage::{commit, idempotency::PAYOUTS, payout},
 };
 
 fn unknown() -> ApiError {
@@ -104,22 +100,12 @@ pub(in crate::api) async fn create(
     let locked: Vec<AccountId> = accounts.iter().copied().chain([operator.account]).collect();
     let mut tx = context.store.begin_locked(locked).await?;
     let name = new.id.to_string();
-    if let Some(idempotency_key) = &idempotency_key {
-        let claim = idempotency_key.claim(operator.account, api.rules.idempotency_ms);
-        match idempotency::claim(&mut tx, &claim, &name, now).await? {
-            Claimed::New => {}
-            Claimed::Existing(made) => {
-                // The payout may be in the same commit group; it can be read after that is on disk.
-                commit(tx).await?;
-                let id = made.parse().map_err(|_| StoreError::Corrupt { what: "made" })?;
-                return Ok((
-                    StatusCode::CREATED,
-                    Replayed(true),
-                    Json(Data { data: details(&api, id).await? }),
-                ));
-            }
-            Claimed::Reused => return Err(reused()),
-        }
+    let key = idempotency_key.as_ref();
+    if let Some(made) = made_before(&api, &mut tx, key, operator.account, &name, now).await? {
+        // The payout may be in the same commit group; it can be read after that is on disk.
+        commit(tx).await?;
+        let data = details(&api, parse_made(&made)?).await?;
+        return Ok((StatusCode::CREATED, Replayed(true), Json(Data { data })));
     }
     let made = payout::export(&mut tx, new, &accounts, minimum).await?;
     let (kind, amount) = (AdminAction::CreatePayout, Some(made.amount));

@@ -14,7 +14,7 @@ use crate::{
     api::{Api, ApiError, auth::Operator, body, quotas::views, segment::Segment},
     quota,
     storage::{
-        audit::{self, Action, Subject},
+        audit::{self, Action},
         commit,
         quota::{self as stored, Holder},
     },
@@ -45,14 +45,7 @@ pub(in crate::api) async fn replace(
     let now = context.clock.now();
     let mut tx = context.store.begin_locked([account]).await?;
     let replaced = stored::replace(&mut tx, Holder::Account(account), &quotas, now).await?;
-    let action = Action {
-        actor: Some(operator.account),
-        kind: AdminAction::SetQuotas,
-        account,
-        subject: Subject::Account,
-        amount: None,
-        reason: &reason,
-    };
+    let action = Action::on_account(operator.account, AdminAction::SetQuotas, account, &reason);
     audit::insert(&mut tx, &action, now).await?;
     commit(tx).await?;
     Ok(Json(Data { data: quota::views(&replaced, now) }))

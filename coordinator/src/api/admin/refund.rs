@@ -49,12 +49,9 @@ pub(in crate::api) async fn refund(
         key::refund_job(&mut tx, id, amount).await?;
         quota::refund(&mut tx, job.account, id, amount, now).await?;
         let action = Action {
-            actor: Some(operator.account),
-            kind: AdminAction::RefundJob,
-            account: job.account,
             subject: Subject::Job(id),
             amount: Some(amount),
-            reason: &reason,
+            ..Action::on_account(operator.account, AdminAction::RefundJob, job.account, &reason)
         };
         audit::insert(&mut tx, &action, now).await?;
     }

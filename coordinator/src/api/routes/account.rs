@@ -33,7 +33,8 @@ pub(super) fn statement(operation: Operation) -> Operation {
         .query("from", false, "Begin; the begin of this month, UTC, by default.", &time)
         .query("until", false, "End, which is left out; now by default, and at most now.", &time)
         .query("format", false, "`json`, or `csv` with a line for each entry.", &format())
-        .answers::<Data<Statement>>(200, "The statement")
+        .fails(&[Code::InvalidRequest])
+        .answers_or_csv::<Data<Statement>>("The statement")
 }
 
 pub(super) fn add(routes: Routes) -> Routes {

@@ -344,7 +344,7 @@ fn invitations_and_payouts(routes: Routes) -> Routes {
             payouts::get,
             on_payout("getPayout", "A payout with its payments", Scope::Read)
                 .query("format", false, "`json` or `csv`, with a line for each payment.", &format())
-                .answers::<Data<PayoutDetails>>(200, "The payout"),
+                .answers_or_csv::<Data<PayoutDetails>>("The payout"),
         )
         .post(
             "/admin/payouts/{id}/confirm",
