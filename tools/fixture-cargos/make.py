@@ -30,6 +30,7 @@ ONNX = {
     "question-answering": ("distilbert-qa", "text"),
     "summarization": ("bart-cnn", "text"),
     "text-classification": ("distilbert-sst2", "text"),
+    "text-ranking": ("bert-rank", "text"),
     "text-to-speech": ("mms-tts", "audio"),
     "text2text-generation": ("t5", "text"),
     "token-classification": ("bert-ner", "text"),

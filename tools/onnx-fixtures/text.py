@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import transformers as tf
+from sentence_transformers import CrossEncoder
 from transformers import pipeline
 
 import vocab
@@ -174,6 +175,44 @@ def xlmr_sentiment() -> None:
         "truncated": {"text": LONG, "truncate": True, "top_k": 1},
     }
     classify(repository, model, tokenizer, texts, "onnx/model.onnx")
+    repository.write()
+
+
+# One is empty, as the results of a search may be.
+QUERY = "Which train was late?"
+DOCUMENTS = ["The train from Berlin was late.", "A film about a boat.", "la rivière est calme 🙂", ""]
+
+
+def rank(repository: Repository, model: Any, tokenizer: Any, cases: dict[str, Json]) -> None:
+    """Cases of text ranking: scores as CrossEncoder gives them for models with one label."""
+    saved(tokenizer, repository.name)
+    encoder = CrossEncoder(saved(model, repository.name))
+    for index, (name, given) in enumerate(cases.items()):
+        pairs = [(given["query"], document) for document in given["documents"]]
+        with capture(encoder[0].model) as calls:
+            found = [float(encoder.predict([pair], show_progress_bar=False)[0]) for pair in pairs]
+        apart(sorted(found, reverse=True))
+        arrays = first_tensors(repository, calls, "onnx/model.onnx", None) if len(pairs) == 1 else {}
+        repository.case(name, given, {"scores": found}, **arrays)
+
+
+def bert_rank() -> None:
+    name = "bert-rank"
+    tokenizer = bert_tokenizer(name)
+    config = tf.BertConfig(vocab_size=len(tokenizer), **small(), **labels(["LABEL_0"]))
+    model = randomise(tf.BertForSequenceClassification(config), name)
+    repository = Repository(name, "text-ranking")
+    repository.export(model, "text-classification")
+    repository.save(tokenizer)
+    long = {"query": LONG, "documents": [LONGER]}
+    assert len(tokenizer(LONG, LONGER).input_ids) > tokenizer.model_max_length
+    cases = {
+        "documents": {"query": QUERY, "documents": DOCUMENTS},
+        "one": {"query": QUERY, "documents": DOCUMENTS[:1]},
+        "truncated": long,
+        "long-document": {"query": QUERY, "documents": [LONGER]},
+    }
+    rank(repository, model, tokenizer, cases)
     repository.write()
 
 
@@ -413,6 +452,7 @@ FAMILIES = {
     "bert-toxic": bert_toxic,
     "roberta-sentiment": roberta_sentiment,
     "xlmr-sentiment": xlmr_sentiment,
+    "bert-rank": bert_rank,
     "bart-mnli": bart_mnli,
     "deberta-mnli": deberta_mnli,
     "bert-ner": bert_ner,

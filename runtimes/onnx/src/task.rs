@@ -87,8 +87,9 @@ impl Loader<'_> {
 type Load = fn(&Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError>;
 
 /// All tasks by their name in the catalogue.
-const TASKS: [(&str, Load); 17] = [
+const TASKS: [(&str, Load); 18] = [
     ("text-classification", text::classify::load),
+    ("text-ranking", text::rank::load),
     ("zero-shot-classification", text::zero_shot::load),
     ("token-classification", text::entities::load),
     ("question-answering", text::span::load),

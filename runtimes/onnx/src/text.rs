@@ -5,6 +5,7 @@ pub mod embed;
 pub mod entities;
 pub mod gliner;
 pub mod mask;
+pub mod rank;
 pub mod seq2seq;
 pub mod span;
 pub mod zero_shot;

@@ -170,6 +170,22 @@ impl Tokens {
         self.framed(first, Some(second))
     }
 
+    /// A pair of texts of which the longer one is truncated until both fit.
+    pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoding, EngineError> {
+        let (first, second) = (self.bare(first)?, self.bare(second)?);
+        let frame = self.frame.as_ref().map_or(0, |frame| frame.added_tokens(true));
+        let cut = TruncationParams {
+            max_length: self.max_length.saturating_sub(frame),
+            stride: 0,
+            strategy: TruncationStrategy::LongestFirst,
+            direction: self.cut_side,
+        };
+        let (mut first, mut second) = truncate_encodings(first, Some(second), &cut).map_err(unreadable)?;
+        first.take_overflowing();
+        second.iter_mut().for_each(|second| drop(second.take_overflowing()));
+        self.framed(first, second)
+    }
+
     fn framed(&self, first: Encoding, second: Option<Encoding>) -> Result<Encoding, EngineError> {
         let framed = guarded(TOKENIZER, || match &self.frame {
             Some(frame) => frame.process(first, second, true),

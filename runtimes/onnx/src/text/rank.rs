@@ -1,0 +1,91 @@
+//! Relevance of documents to a query: a cross-encoder reads the query together with each document.
+
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
+    job::{Answer, Job, parse_input},
+    pipeline::Pipeline,
+    text::{
+        scores,
+        tokens::{self, MAX_TEXT_BYTES, Tokens},
+    },
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    batch::{Batcher, Row, output},
+    task::Loader,
+};
+
+/// Maximum number of documents of one job.
+const MAX_DOCUMENTS: usize = 1000;
+/// Pairs that wait in the batcher at one time: the tokens of the others are not in memory yet.
+const CHUNK: usize = 64;
+
+#[derive(Debug, Deserialize)]
+struct Input {
+    query: String,
+    documents: Vec<String>,
+}
+
+struct CrossEncoder {
+    tokens: Tokens,
+    graph: Batcher,
+}
+
+/// Loads a cross-encoder.
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
+    let classes = scores::class_count(&loader.repository);
+    if classes != 1 {
+        let message = format!("config.json names {classes} classes; a model that ranks has one");
+        return Err(invalid_model(message));
+    }
+    let tokens = Tokens::load(&loader.repository)?;
+    let graph = Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id);
+    Ok(Box::new(CrossEncoder { tokens, graph }))
+}
+
+impl CrossEncoder {
+    /// The scores of documents, and the number of tokens that were read.
+    fn scores(&self, query: &str, documents: &[String], job: &Job) -> Result<(Vec<f32>, u64), EngineError> {
+        let encodings = documents.iter().map(|document| self.tokens.encode_pair(query, document));
+        let encodings = encodings.collect::<Result<Vec<_>, _>>()?;
+        let read = encodings.iter().map(|encoding| encoding.len() as u64).sum();
+        let results = self.graph.run(encodings.iter().map(Row::of).collect(), job)?;
+        let scores = results.iter().map(|result| {
+            let logits =
+                output(result, &["logits"]).ok_or_else(|| invalid_model("the graph gives no logits"))?;
+            let mut logits = logits.iter();
+            match (logits.next(), logits.next()) {
+                (Some(&logit), None) => Ok(scores::sigmoid(logit)),
+                _ => Err(invalid_model("the graph does not give one number for each pair")),
+            }
+        });
+        Ok((scores.collect::<Result<_, _>>()?, read))
+    }
+}
+
+impl Pipeline for CrossEncoder {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let Input { query, documents } = parse_input(input)?;
+        tokens::check(&query, "query")?;
+        if documents.is_empty() || documents.len() > MAX_DOCUMENTS {
+            return Err(invalid_input(format!("documents must be 1 to {MAX_DOCUMENTS} texts")));
+        }
+        if let Some(bytes) = documents.iter().map(String::len).find(|&bytes| bytes > MAX_TEXT_BYTES) {
+            let message = format!("a document has {bytes} bytes, at most {MAX_TEXT_BYTES} are read");
+            return Err(invalid_input(message));
+        }
+        let (mut scores, mut read) = (Vec::with_capacity(documents.len()), 0);
+        for documents in documents.chunks(CHUNK) {
+            let (some, tokens) = self.scores(&query, documents, job)?;
+            scores.extend(some);
+            read += tokens;
+        }
+        Ok(Answer::of(json!({ "scores": scores }), read))
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        vec![self.graph.graph().name().to_owned()]
+    }
+}
