@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use ndarray::Array2;
 use serde_json::{Value, json};
 
-use super::transcribe::{Request, Timestamps, Transcriber};
+use super::transcribe::{self, Request, Timestamps, Transcriber, duration};
 use crate::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job},
@@ -113,15 +113,16 @@ impl Transcriber for Ctc {
             return Err(invalid_input("this model transcribes one language: leave out language and task"));
         }
         let mut samples = sound::decode(&request.audio, self.rate)?;
+        let duration = duration(samples.len(), self.rate);
         if self.normalises {
             normalise(&mut samples);
         }
         let labels = self.labels(&samples, job)?;
         let text = self.text(&labels);
-        let mut output = json!({ "text": text });
+        let mut output = json!({ "text": text, "duration": duration });
         if request.timestamps != Timestamps::None {
             let words = self.words(&labels);
-            let seconds = |samples: usize| (samples as f64 / f64::from(self.rate) * 1000.0).round() / 1000.0;
+            let seconds = |samples| transcribe::duration(samples, self.rate);
             let time = |word: &Word| json!({ "start": seconds(word.start), "end": seconds(word.end), "text": word.text });
             output["segments"] = words.iter().map(time).collect();
         }

@@ -39,6 +39,11 @@ pub enum Timestamps {
     Word,
 }
 
+/// The duration of audio in seconds, to the millisecond.
+pub fn duration(samples: usize, rate: u32) -> f64 {
+    (samples as f64 / f64::from(rate) * 1000.0).round() / 1000.0
+}
+
 /// A model that transcribes audio.
 pub trait Transcriber: Send + Sync + std::fmt::Debug + 'static {
     /// Transcribes or translates. Blocks; calls [`Job::step`] between steps.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     mel::LogMel,
     times::{Segment, Times},
-    transcribe::{Request, Timestamps, Transcriber},
+    transcribe::{Request, Timestamps, Transcriber, duration},
 };
 use crate::{
     error::{EngineError, invalid_input, invalid_model},
@@ -182,6 +182,7 @@ impl Transcriber for Whisper {
         let mut samples = sound::decode(&request.audio, features.rate)?;
         let window = features.window / features.hop;
         let is_long = samples.len() > features.window;
+        let duration = duration(samples.len(), features.rate);
         let with_times = is_long || request.timestamps != Timestamps::None;
         if !is_long {
             samples.resize(features.window, 0.0);
@@ -233,7 +234,9 @@ impl Transcriber for Whisper {
             }
         }
         let text = stream.finish()?;
-        self.answer(request, total, &all, text)
+        let mut answer = self.answer(request, total, &all, text)?;
+        answer.output["duration"] = duration.into();
+        Ok(answer)
     }
 }
 

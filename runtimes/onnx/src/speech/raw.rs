@@ -14,7 +14,7 @@ use island_runtimes_kit::{
     speech::{
         ctc::normalise,
         features,
-        transcribe::{Request, Timestamps, Transcriber},
+        transcribe::{Request, Timestamps, Transcriber, duration},
     },
     text::tokens::Tokens,
 };
@@ -79,6 +79,7 @@ impl Transcriber for Raw {
                 "audio has {seconds:.0} seconds, this model takes {MAX_SECONDS}"
             )));
         }
+        let duration = duration(samples.len(), self.rate);
         if self.normalises {
             normalise(&mut samples);
         }
@@ -102,7 +103,7 @@ impl Transcriber for Raw {
         let mut stream = Stream::new(&self.tokens, job);
         let written = search::write(&mut decoding, &options, task, job, &mut |token| stream.push(token))?;
         Ok(Answer {
-            output: json!({ "text": stream.finish()? }),
+            output: json!({ "text": stream.finish()?, "duration": duration }),
             usage: Usage::tokens(begin.len() as u64, written.tokens.len() as u64),
             finish_reason: Some(if written.has_ended { FinishReason::Stop } else { FinishReason::Length }),
         })
