@@ -5,6 +5,7 @@ mod catalogue;
 mod dev;
 mod jobs;
 mod keys;
+mod publications;
 mod quotas;
 mod values;
 
@@ -20,12 +21,13 @@ pub(crate) use self::{
     admin::{
         AccountKeys, AccountQuotas, Accounts, Admin, AnnotateIsland, AuditLog, Cargos, ChangeCredits,
         CreateAccount, CreateInvitation, CreatePayout, Invitations, Islands, ListIslands, Maintenance,
-        Notices, OnAccount, OnCargo, OnIsland, OnPayout, Payouts, Refund, Why,
+        Notices, OnAccount, OnCargo, OnIsland, OnPayout, Payouts, Refund, Review, Why,
     },
     catalogue::{CargoFilter, Hosts, Workloads},
     dev::Dev,
     jobs::{Jobs, Submit},
     keys::{ApiKeys, CreateKey},
+    publications::{OnPublication, Publications},
     quotas::{ChangeQuotas, quotas},
     values::FileField,
 };
@@ -137,6 +139,9 @@ pub(crate) enum Command {
     /// List and read Cargos, the named units of work
     #[command(subcommand)]
     Workloads(Workloads),
+    /// Publish Cargos of your own
+    #[command(subcommand)]
+    Cargos(Publications),
     /// List and read Islands, the machines that run jobs
     #[command(subcommand)]
     Hosts(Hosts),

@@ -14,6 +14,7 @@ mod jobs;
 mod man;
 mod market;
 mod network;
+mod publications;
 mod quotas;
 mod sail;
 mod select;
@@ -50,6 +51,7 @@ pub(crate) async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
         Command::Account { command } => account::run(command, &settings, output).await?,
         Command::Admin(command) => admin::run(command, &settings, output).await?,
         Command::Workloads(command) => workloads::run(command, &settings, output).await?,
+        Command::Cargos(command) => publications::run(command, &settings, output).await?,
         Command::Hosts(command) => hosts::run(command, &settings, output).await?,
         Command::ApiKeys(command) => api_keys::run(command, &settings, output).await?,
         Command::Network(command) => network::run(command, &settings, output).await?,

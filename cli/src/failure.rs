@@ -117,6 +117,7 @@ fn details(refusal: &Refusal) -> serde_json::Value {
         "required": refusal.required,
         "available": refusal.available,
         "request_id": refusal.request_id,
+        "details": Some(&refusal.details).filter(|details| !details.is_empty()),
     })
 }
 
@@ -173,6 +174,11 @@ fn hint(error: &ClientError) -> Option<String> {
             "account_in_use" => {
                 "deduct its credits with `island admin accounts deduct`, let its jobs end and its Islands leave"
             }
+            "publication_not_found" => "`island cargos published` shows the Cargos that you submitted",
+            "publication_already_final" => "submit it again as another version with `island cargos publish`",
+            "slug_taken" => "choose another slug: `island workloads list` shows every Cargo",
+            "too_many_publications" => "withdraw one with `island cargos withdraw`, or wait for the review",
+            "invalid_manifest" => "correct these lines of the manifest, and publish it again",
             "payout_already_final" => "`island admin payouts list` shows the state of each",
             "no_island_available" => "`island hosts list` shows who is online",
             _ => return error.advice(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use island_protocol::{
     credits::MicroCredits,
     ids::JobId,
-    problem::{Code, Problem},
+    problem::{Code, Detail, Problem},
 };
 
 use crate::{call::Repeat, transport::PlainText};
@@ -110,6 +110,8 @@ pub struct Refusal {
     pub available: Option<MicroCredits>,
     /// Id of the failure in the coordinator's log.
     pub request_id: Option<String>,
+    /// Every problem of a manifest, if that is invalid.
+    pub details: Vec<Detail>,
 }
 
 impl Refusal {
@@ -124,6 +126,7 @@ impl Refusal {
             required: problem.required,
             available: problem.available,
             request_id: problem.request_id,
+            details: problem.details,
         }
     }
 

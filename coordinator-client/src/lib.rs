@@ -85,6 +85,7 @@ pub mod fabric;
 mod island;
 mod jobs;
 mod network;
+mod publications;
 pub mod request;
 mod sse;
 pub mod stream;

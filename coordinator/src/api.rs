@@ -34,6 +34,7 @@ pub(crate) mod metrics;
 mod models;
 mod network;
 mod observe;
+mod publications;
 mod query;
 mod quotas;
 pub(crate) mod routes;
@@ -147,7 +148,7 @@ impl Api {
             limit: rules.concurrent_streams,
             requests: context.metrics.requests.clone(),
         };
-        let document = Document::new(&context.catalogue);
+        let document = Document::new(&context.catalogue());
         let FabricAccess { keys, nats_url } = fabric;
         let bodies = body::BodyMemory::default();
         let market = Market::default();

@@ -112,7 +112,7 @@ impl App {
         warn_of_plain_text(config);
         let lock = FileLock::acquire(&config.database)?;
         let store = Store::open(&config.database).await?;
-        let catalogue = catalogue(config, &store).await?;
+        let network = network(config, &store).await?;
         let keys = FabricKeys::load(&config.fabric.dir)?;
         let link =
             Link::open(&config.fabric.url, config.nats.replicas, &keys, &clock, FABRIC_TIMEOUT).await?;
@@ -131,7 +131,7 @@ impl App {
             store: store.clone(),
             link: link.clone(),
             fleet,
-            catalogue: Arc::new(catalogue),
+            network: network.clone(),
             clock,
             instance,
             deferred: deferred.clone(),
@@ -164,7 +164,6 @@ impl App {
             .run(),
         );
         spawn_maintenance(config, &execution, &keys, &stop_jobs);
-        let network = Arc::new(Network::load(store.clone()).await?);
         execution.spawn_task(network.clone().run(stop_jobs.clone()));
         let api = Api::new(
             execution.clone(),
@@ -299,12 +298,13 @@ fn spawn_maintenance(config: &Config, execution: &Execution, keys: &FabricKeys, 
     execution.spawn_task(revocations.run());
 }
 
-async fn catalogue(config: &Config, store: &Store) -> Result<Catalogue, BuildError> {
+/// The state of the network, with the catalogue of the settings.
+async fn network(config: &Config, store: &Store) -> Result<Arc<Network>, BuildError> {
     let settings = &config.catalogue;
     let mut catalogue = Catalogue::pinned(settings).map_err(BuildError::Catalogue)?;
     let numbers = workload::number(store, catalogue.iter().map(|cargo| &cargo.entry.slug)).await?;
     catalogue.number(&numbers);
-    Ok(catalogue)
+    Ok(Arc::new(Network::load(store.clone(), catalogue, settings.dir.clone()).await?))
 }
 
 fn traces(settings: &Otlp) -> (Traces, Option<Exporter>) {

@@ -5,7 +5,9 @@ pub(crate) mod cargo;
 pub(crate) mod choice;
 mod file;
 mod lines;
+pub(crate) mod manifest;
 pub(crate) mod pins;
+pub(crate) mod served;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,6 +19,7 @@ use std::{
 use island_protocol::{digest::Digest, ids::Slug};
 
 pub(crate) use cargo::Cargo;
+use file::Origin;
 use pins::Pins;
 
 use crate::config::{CatalogueSettings, PINS_FILE};
@@ -26,7 +29,7 @@ const ENGINE_FOLDERS: [&str; 5] = ["wasm", "container", "onnx", "diffusers", "co
 /// Not a Cargo: the manifest of the programs in the same folder.
 const MANIFEST: &str = "Cargo.toml";
 
-/// A problem in a catalogue file.
+/// A problem in a catalogue file or a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The file.
@@ -63,7 +66,7 @@ pub enum CatalogueError {
 /// All Cargos, by slug and by alias.
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
-    cargos: BTreeMap<Slug, Cargo>,
+    cargos: BTreeMap<Slug, Arc<Cargo>>,
     aliases: HashMap<String, Slug>,
 }
 
@@ -74,7 +77,8 @@ impl Catalogue {
         let path = settings.pins();
         let pins = Pins::read(&path).map_err(|source| CatalogueError::Read { path, source })?;
         for cargo in catalogue.cargos.values_mut() {
-            Arc::make_mut(&mut cargo.spec).artifacts.iter_mut().for_each(|artifact| pins.apply(artifact));
+            let spec = &mut Arc::make_mut(cargo).spec;
+            Arc::make_mut(spec).artifacts.iter_mut().for_each(|artifact| pins.apply(artifact));
         }
         Ok(catalogue)
     }
@@ -101,7 +105,7 @@ impl Catalogue {
         for path in paths {
             let text = fs::read_to_string(&path)
                 .map_err(|source| CatalogueError::Read { path: path.clone(), source })?;
-            match file::parse(&path, dir, &text) {
+            match file::parse(&path, dir, &text, Origin::Operator) {
                 Ok(None) => unbuilt.push(path.file_stem().unwrap_or_default().to_string_lossy().into_owned()),
                 Ok(Some((cargo, places))) => catalogue.add(cargo, &path, places, &mut faults),
                 Err(found) => faults.extend(found),
@@ -130,23 +134,37 @@ impl Catalogue {
                 faults.push(fault(line, format!("alias {alias:?} is used by another Cargo")));
             }
         }
-        self.cargos.insert(slug, cargo);
+        self.cargos.insert(slug, Arc::new(cargo));
+    }
+
+    /// This catalogue with published Cargos. One whose slug names another Cargo is left out and logged.
+    pub(crate) fn with(&self, published: impl Iterator<Item = Arc<Cargo>>) -> Self {
+        let mut all = Self { cargos: self.cargos.clone(), aliases: self.aliases.clone() };
+        for cargo in published {
+            let slug = &cargo.entry.slug;
+            if all.named(slug.as_str()).is_some() {
+                tracing::warn!(%slug, "published Cargo left out: the catalogue has the name");
+            } else {
+                all.cargos.insert(slug.clone(), cargo);
+            }
+        }
+        all
     }
 
     /// Sets the number of every Cargo.
     pub(crate) fn number(&mut self, numbers: &HashMap<Slug, i64>) {
         for (slug, cargo) in &mut self.cargos {
-            cargo.number = numbers.get(slug).copied().unwrap_or_default();
+            Arc::make_mut(cargo).number = numbers.get(slug).copied().unwrap_or_default();
         }
     }
 
     /// The Cargo with this slug.
-    pub(crate) fn get(&self, slug: &str) -> Option<&Cargo> {
+    pub(crate) fn get(&self, slug: &str) -> Option<&Arc<Cargo>> {
         self.cargos.get(&slug.parse::<Slug>().ok()?)
     }
 
     /// The Cargo with this slug or alias.
-    pub(crate) fn named(&self, name: &str) -> Option<&Cargo> {
+    pub(crate) fn named(&self, name: &str) -> Option<&Arc<Cargo>> {
         self.get(name).or_else(|| self.cargos.get(self.aliases.get(name)?))
     }
 
@@ -158,8 +176,13 @@ impl Catalogue {
     }
 
     /// All Cargos, by slug.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Cargo> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Cargo>> {
         self.cargos.values()
+    }
+
+    /// Those of the operator, by slug. A published Cargo serves only those who name it, so others are chosen of these.
+    pub(crate) fn own(&self) -> impl Iterator<Item = &Arc<Cargo>> {
+        self.iter().filter(|cargo| cargo.entry.published.is_none())
     }
 }
 

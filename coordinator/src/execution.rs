@@ -53,6 +53,7 @@ use crate::{
     job::LiveState,
     lease::LeaseTimeouts,
     metrics::Metrics,
+    network::Network,
     peers::{Peers, Share},
     storage::{self, Store, StoreError, coordinator},
 };
@@ -73,7 +74,8 @@ pub(crate) struct Context {
     pub store: Store,
     pub link: Link,
     pub fleet: Arc<Fleet>,
-    pub catalogue: Arc<Catalogue>,
+    /// Which Cargos are served, and of which of them jobs are accepted.
+    pub network: Arc<Network>,
     pub clock: Clock,
     pub instance: InstanceId,
     pub deferred: deferred_writes::Sender,
@@ -90,6 +92,11 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// The catalogue of this moment.
+    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
+        self.network.catalogue()
+    }
+
     fn terms(&self) -> Terms {
         Terms { timeouts: self.timeouts, retries: self.retries }
     }

@@ -10,11 +10,12 @@
 //! | `placement` | which Islands can run a job, and which runs it best, pure |
 //! | `lease` | leases and stalls, pure |
 //! | `peers` | which other coordinators are alive, pure |
+//! | `publication` | states of Cargos that accounts publish, pure |
 //! | `ledger` | double-entry accounting, pure |
 //! | `quota` | how much an account or a key may use in a period, pure |
 //! | `sliding_window` | the rate limit, pure |
 //! | `fleet` | the Islands, in memory |
-//! | `network` | what operators have set for the whole network: maintenance, disabled Cargos, notices |
+//! | `network` | what operators have set for the whole network: published Cargos, maintenance, disabled Cargos, notices |
 //! | `execution` | the tasks that execute jobs, with their event logs and retries |
 //! | `deferred_writes` | writes that no answer waits for |
 //! | `oidc` | sign-in with an OpenID Connect provider |
@@ -57,6 +58,7 @@ pub(crate) mod oidc;
 pub(crate) mod openapi;
 pub(crate) mod peers;
 pub(crate) mod placement;
+pub(crate) mod publication;
 pub(crate) mod quota;
 pub(crate) mod secret;
 pub mod server;

@@ -1,7 +1,10 @@
-//! What operators have set for the whole network, in memory: whether it accepts jobs, and of which Cargos, and notices.
+//! What operators have set for the whole network, in memory: which published Cargos it serves, whether it accepts jobs, and of which Cargos, and
+//! notices.
 //! What one coordinator changes, it respects at once; the others within [`INTERVAL`].
 
-use std::{sync::Arc, time::Duration};
+mod publications;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use island_daemon::chain::Chain;
 use island_protocol::{
@@ -14,10 +17,14 @@ use parking_lot::RwLock;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::storage::{
-    Store, StoreError,
-    network::{self, NetworkState},
+use crate::{
+    catalogue::{Cargo, Catalogue, Fault},
+    storage::{
+        Store, StoreError,
+        network::{self, NetworkState},
+    },
 };
+use publications::Publications;
 
 /// Time between two reads.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -46,13 +53,16 @@ impl NotAccepted {
 pub(crate) struct Network {
     store: Store,
     state: RwLock<Arc<NetworkState>>,
+    publications: Publications,
 }
 
 impl Network {
-    /// Reads the state.
-    pub(crate) async fn load(store: Store) -> Result<Self, StoreError> {
-        let state = network::read(store.reader()).await?;
-        Ok(Self { store, state: RwLock::new(Arc::new(state)) })
+    /// Reads the state. Published Cargos are added to the catalogue of the folder `dir`.
+    pub(crate) async fn load(store: Store, catalogue: Catalogue, dir: PathBuf) -> Result<Self, StoreError> {
+        let publications = Publications::new(store.clone(), catalogue, dir);
+        let network = Self { store, state: RwLock::default(), publications };
+        network.refresh().await?;
+        Ok(network)
     }
 
     /// The state that was read last.
@@ -64,7 +74,27 @@ impl Network {
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
         let state = network::read(self.store.reader()).await?;
         *self.state.write() = Arc::new(state);
-        Ok(())
+        self.publications.refresh().await
+    }
+
+    /// The Cargos that are served.
+    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
+        self.publications.catalogue()
+    }
+
+    /// The Cargo of a job that was accepted, also if it is no longer served.
+    pub(crate) async fn cargo_of_job(&self, slug: &Slug) -> Result<Option<Arc<Cargo>>, StoreError> {
+        self.publications.of_job(slug).await
+    }
+
+    /// Whether a slug or alias is that of the operators' own catalogue.
+    pub(crate) fn is_own(&self, name: &str) -> bool {
+        self.publications.is_own(name)
+    }
+
+    /// Reads the manifest of a Cargo that is to be published, and checks it.
+    pub(crate) fn check_manifest(&self, manifest: &str) -> Result<Cargo, Vec<Fault>> {
+        self.publications.check(manifest)
     }
 
     /// Whether new jobs of a Cargo are accepted.
@@ -132,7 +162,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("folder");
         let settings = Database { path: dir.path().join("island.db"), ..Database::default() };
         let store = Store::open(&settings).await.expect("database");
-        let network = Network::load(store.clone()).await.expect("loaded");
+        let network = Network::load(store.clone(), Catalogue::default(), dir.path().to_owned());
+        let network = network.await.expect("loaded");
         let slug = |name: &str| name.parse::<Slug>().expect("a slug");
         assert_eq!(network.accepts(&slug("echo")), Ok(()));
         let now = Timestamp::from_unix_ms(1_000);

@@ -60,11 +60,11 @@ pub(crate) fn document(entries: &[Entry], catalogue: &Catalogue) -> Value {
 /// Longest input shown as an example.
 const MAX_EXAMPLE_BYTES: usize = 1000;
 
-/// One example job of each category, from the catalogue.
+/// One example job of each category, from the operators' catalogue.
 fn inputs(catalogue: &Catalogue) -> Map<String, Value> {
     let mut inputs = Map::new();
     let mut seen = Vec::new();
-    for cargo in catalogue.iter() {
+    for cargo in catalogue.own() {
         let view = cargo.view(true);
         let Some(input) = view.example.as_ref().and_then(|example| example.get("input")) else { continue };
         // An example with embedded media would be too long to read.

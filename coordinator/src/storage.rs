@@ -35,6 +35,7 @@ pub(crate) mod pairing;
 pub(crate) mod payout;
 mod pool;
 pub(crate) mod progress;
+pub(crate) mod publication;
 pub(crate) mod quota;
 pub(crate) mod retention;
 pub(crate) mod revocation;

@@ -8,6 +8,7 @@ pub mod market;
 pub mod model;
 pub mod network;
 pub mod payout;
+pub mod publication;
 pub mod quota;
 pub mod recommendation;
 pub mod signup;

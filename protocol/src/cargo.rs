@@ -4,7 +4,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use strum::VariantArray;
 
-use crate::{artifact::Artifact, credits::MicroCredits, ids::Slug};
+use crate::{
+    artifact::Artifact,
+    credits::MicroCredits,
+    ids::{AccountId, PublicationId, Slug},
+    time::Timestamp,
+};
 
 /// The engine that runs a Cargo. Names that this build does not know survive a round trip.
 #[derive(
@@ -203,6 +208,21 @@ pub struct CargoEntry {
     /// Grouping by use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<Category>,
+    /// Who published it; absent for a Cargo of the operators' catalogue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Published>,
+}
+
+/// Origin of a Cargo that an account published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Published {
+    /// The account that submitted it.
+    pub publisher: AccountId,
+    /// The version that is served.
+    pub publication: PublicationId,
+    /// Time at which an operator approved it.
+    pub approved_at: Timestamp,
 }
 
 /// Limits of one job of a Cargo, enforced by the agent and passed to the engine.

@@ -62,6 +62,9 @@ uuid_id!(
     /// Earnings that were exported together.
     PayoutId, "payout id");
 uuid_id!(
+    /// One version of a Cargo that an account submitted.
+    PublicationId, "publication id");
+uuid_id!(
     /// A random number that a signature contains, so that it is accepted once.
     Nonce, "nonce");
 

@@ -35,9 +35,22 @@ pub struct Problem {
     /// Id of this failure in the coordinator's log; present on every 5xx.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+    /// Every problem of a manifest, if that is invalid.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<Detail>,
     /// Kind of error in the terms of OpenAI's API.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
+}
+
+/// One problem of a manifest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Detail {
+    /// Line in the manifest, from 1.
+    pub line: u64,
+    /// Message for a person.
+    pub message: String,
 }
 
 macro_rules! codes {
@@ -100,6 +113,8 @@ codes! {
     NoticeNotFound = (404, "notice_not_found"),
     /// Unknown payout.
     PayoutNotFound = (404, "payout_not_found"),
+    /// Unknown publication, or one of another account.
+    PublicationNotFound = (404, "publication_not_found"),
     /// Unknown Island.
     HostNotFound = (404, "host_not_found"),
     /// No Island shows this pairing code now.
@@ -134,6 +149,14 @@ codes! {
     AccountInUse = (422, "account_in_use"),
     /// The payout was confirmed or cancelled before.
     PayoutAlreadyFinal = (422, "payout_already_final"),
+    /// The manifest of a Cargo has problems, which `details` lists.
+    InvalidManifest = (422, "invalid_manifest"),
+    /// The slug is that of another Cargo, or reserved.
+    SlugTaken = (422, "slug_taken"),
+    /// As many Cargos of the account as may do so wait for review.
+    TooManyPublications = (422, "too_many_publications"),
+    /// The publication was rejected, withdrawn or replaced before.
+    PublicationAlreadyFinal = (422, "publication_already_final"),
     /// The account has as many Islands as it may have.
     TooManyHosts = (422, "too_many_hosts"),
     /// The idempotency key was used with another body.

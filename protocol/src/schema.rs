@@ -8,7 +8,10 @@ use crate::{
     cargo::RuntimeType,
     credits::MicroCredits,
     egress::Egress,
-    ids::{AccountId, ApiKeyId, HostId, InstanceId, InvitationId, JobId, Nonce, NoticeId, PayoutId, Slug},
+    ids::{
+        AccountId, ApiKeyId, HostId, InstanceId, InvitationId, JobId, Nonce, NoticeId, PayoutId,
+        PublicationId, Slug,
+    },
     time::Timestamp,
 };
 
@@ -33,6 +36,7 @@ schema! {
     InvitationId = { "type": "string", "format": "uuid", "description": "An invitation." };
     NoticeId = { "type": "string", "format": "uuid", "description": "A notice." };
     PayoutId = { "type": "string", "format": "uuid", "description": "A payout." };
+    PublicationId = { "type": "string", "format": "uuid", "description": "A publication." };
     ApiKeyId = { "type": "string", "format": "uuid", "description": "An API key; not the secret." };
     InstanceId = { "type": "string", "format": "uuid", "description": "One run of one program." };
     Nonce = { "type": "string", "format": "uuid", "description": "Random, used once." };

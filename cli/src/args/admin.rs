@@ -16,7 +16,7 @@ use island_protocol::{
 
 pub(crate) use self::{
     invitations::{CreateInvitation, Invitations},
-    network::{Cargos, Maintenance, Notices, OnCargo},
+    network::{Cargos, Maintenance, Notices, OnCargo, Review},
     payouts::{CreatePayout, OnPayout, Payouts},
 };
 use super::{Paging, StatementOptions, quotas::ChangeQuotas, values};
@@ -32,7 +32,7 @@ pub(crate) enum Admin {
     /// List Islands with their accounts, suspend, resume and annotate them
     #[command(subcommand)]
     Islands(Islands),
-    /// List Cargos, disable and enable them
+    /// List Cargos, disable and enable them, and review those that accounts submit
     #[command(subcommand)]
     Cargos(Cargos),
     /// Start and end the maintenance of the network

@@ -2,7 +2,10 @@
 
 use anyhow::Result;
 use island_coordinator_client::Client;
-use island_protocol::ids::{AccountId, ApiKeyId, HostId, InvitationId, JobId, NoticeId, PayoutId};
+use island_protocol::{
+    api::publication::Publication,
+    ids::{AccountId, ApiKeyId, HostId, InvitationId, JobId, NoticeId, PayoutId, PublicationId},
+};
 
 use crate::failure::{NoMatch, Usage};
 
@@ -62,6 +65,26 @@ pub(super) async fn payout(client: &Client, text: &str) -> Result<PayoutId> {
     }
     let payouts = client.payouts(PAGE, 0).await?;
     one_of_last("payout", text, payouts.data.iter().map(|payout| payout.id))
+}
+
+/// The publication of this account with this id, or the one of the last hundred whose id begins so.
+pub(super) async fn publication(client: &Client, text: &str) -> Result<PublicationId> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    of_publications(text, &client.publications(PAGE, 0).await?.data)
+}
+
+/// The publication of any account with this id, or the one of the last hundred whose id begins so.
+pub(super) async fn any_publication(client: &Client, text: &str) -> Result<PublicationId> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    of_publications(text, &client.all_publications(None, PAGE, 0).await?.data)
+}
+
+fn of_publications(text: &str, all: &[Publication]) -> Result<PublicationId> {
+    one_of_last("publication", text, all.iter().map(|publication| publication.id))
 }
 
 /// The one of these entries without names whose id begins so.

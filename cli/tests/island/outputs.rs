@@ -13,6 +13,7 @@ const FAILED: &str = "0190f3f0-0000-7000-8000-000000000009";
 const KEY: &str = "0190f3f0-0000-7000-8000-0000000000aa";
 const ACCOUNT: &str = "0190f3f0-0000-7000-8000-0000000000cc";
 const PAYOUT: &str = "0190f3f0-0000-7000-8000-0000000000d2";
+const PUBLICATION: &str = "0190f3f0-0000-7000-8000-0000000000e0";
 const HOST: &str = "0190f3f0-0000-7000-8000-0000000000bb";
 
 /// What a terminal's owner would paste after running `commands`.
@@ -168,6 +169,43 @@ async fn for_programs() {
         commands.iter().map(|arguments| [arguments, &["--format", "json"][..]].concat()).collect();
     let commands: Vec<&[&str]> = commands.iter().map(Vec::as_slice).collect();
     insta::assert_snapshot!(transcript(&server, &commands).await);
+}
+
+#[tokio::test]
+async fn for_publishers() {
+    let server = Server::start().await;
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("write");
+        path.display().to_string()
+    };
+    let good = file("my-model.toml", "slug = \"my-model\"\n");
+    let taken = file("taken.toml", "slug = \"llm-chat\"\n");
+    let bad = file("bad.toml", "slug = \"my-model\"\nprice_per_job = -1\n");
+    let commands: &[&[&str]] = &[
+        &["cargos", "publish", &good],
+        &["cargos", "publish", &good, "--format", "json"],
+        &["cargos", "publish", &taken],
+        &["cargos", "publish", &bad],
+        &["cargos", "publish", &bad, "--format", "json"],
+        &["cargos", "publish", "no-such-file.toml"],
+        &["cargos", "published"],
+        &["cargos", "show", PUBLICATION],
+        &["cargos", "withdraw", PUBLICATION],
+        &["admin", "cargos", "published", "--state", "submitted"],
+        &["admin", "cargos", "show", PUBLICATION],
+        &["admin", "cargos", "approve", PUBLICATION, "--reason", "its licence allows it"],
+        &["admin", "cargos", "reject", PUBLICATION, "--reason", "its licence does not allow it"],
+    ];
+    let all = transcript(&server, commands).await;
+    insta::assert_snapshot!(all.replace(&folder.path().display().to_string(), "FOLDER"));
+    let bodies = |line: &str| bodies(&server, line);
+    assert_eq!(bodies("POST /publications")[0], r#"{"manifest":"slug = \"my-model\"\n"}"#);
+    let rejection = bodies(&format!("POST /admin/publications/{PUBLICATION}/reject"));
+    assert_eq!(rejection, [r#"{"reason":"its licence does not allow it"}"#]);
+    let listed = "GET /admin/publications?state=submitted&limit=20&offset=0";
+    assert_eq!(bodies(listed).len(), 1);
 }
 
 #[tokio::test]

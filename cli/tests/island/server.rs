@@ -78,7 +78,7 @@ fn answer(
         (&Method::GET, "/account") => json(200, ACCOUNT.replace("EMAIL", email)),
         (&Method::POST, "/jobs") => submitted(&body),
         (_, path) if path.starts_with("/jobs/") => job(method, &path["/jobs/".len()..], times),
-        _ => others(method, path),
+        _ => others(method, path, &body),
     }
 }
 
@@ -191,7 +191,7 @@ fn job(method: &Method, rest: &str, times: usize) -> Response {
     }
 }
 
-fn others(method: &Method, path: &str) -> Response {
+fn others(method: &Method, path: &str, body: &str) -> Response {
     match (method, path) {
         (&Method::GET, "/jobs") => json(200, JOBS.replace("OTHER", OTHER_ID).replace("ID", ID)),
         (&Method::GET, "/account/quotas") => {
@@ -202,6 +202,10 @@ fn others(method: &Method, path: &str) -> Response {
             json(200, format!(r#"{{"data":{QUOTAS}}}"#))
         }
         (&Method::GET, "/account/ledger") => json(200, LEDGER.replace("ID", ID)),
+        (_, path) if path.starts_with("/publications") => publications(method, path, body),
+        (_, path) if path.starts_with("/admin/publications") => {
+            publications(method, &path["/admin".len()..], body)
+        }
         (_, path) if path.starts_with("/admin/") => admin(method, &path["/admin".len()..]),
         (&Method::GET, "/api-keys") => json(200, format!(r#"{{"data":[{KEY},{EXPIRED_KEY}]}}"#)),
         (&Method::POST, "/api-keys") => json(201, format!(r#"{{"data":{KEY},"key":"ak_the-only-time"}}"#)),
@@ -263,6 +267,44 @@ const WHOLE_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"llm-chat","statu
 const FAILED_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"llm-chat","status":"failed",
     "input":{"prompt":"Hello"},"error":{"code":"island_lost","message":"the Island vanished"},
     "created_at":"2026-11-20T12:00:00.000Z","completed_at":"2026-11-20T12:01:00.000Z","duration_ms":61000}}"#;
+/// What publishers are answered, and operators who review.
+fn publications(method: &Method, path: &str, body: &str) -> Response {
+    let publication = |state: &str| PUBLICATION.replace("STATE", state);
+    let reviewed = |state: &str| {
+        let more = r#","changed_at":"2026-11-21T12:00:00.000Z","reason":"its licence allows it"}"#;
+        publication(state).replace('}', more)
+    };
+    match (method, path) {
+        (&Method::POST, "/publications") if body.contains("price_per_job = -1") => problem(
+            422,
+            r#""message":"the manifest is invalid: line 2: price_per_job is below zero; line 3: name is empty",
+            "code":"invalid_manifest","param":"manifest","details":[
+            {"line":2,"message":"price_per_job is below zero"},{"line":3,"message":"name is empty"}]"#,
+        ),
+        (&Method::POST, "/publications") if body.contains("llm-chat") => {
+            problem(422, r#""message":"llm-chat is a slug of the network's own catalogue","code":"slug_taken""#)
+        }
+        (&Method::POST, "/publications") => json(201, format!(r#"{{"data":{}}}"#, publication("submitted"))),
+        (&Method::GET, "/publications") => json(
+            200,
+            format!(
+                r#"{{"data":[{},{}],"meta":{{"total":2,"limit":20,"offset":0}}}}"#,
+                publication("submitted"),
+                reviewed("approved").replace("00e0", "00e1")
+            ),
+        ),
+        (&Method::GET, _) => {
+            let manifest = r#","manifest":"slug = \"my-model\"\nprice_per_job = 2\n"}"#;
+            json(200, format!(r#"{{"data":{}}}"#, reviewed("approved").replace('}', manifest)))
+        }
+        (&Method::DELETE, _) => json(200, format!(r#"{{"data":{}}}"#, publication("withdrawn"))),
+        (_, path) if path.ends_with("/reject") => {
+            json(200, format!(r#"{{"data":{}}}"#, reviewed("rejected")))
+        }
+        _ => json(200, format!(r#"{{"data":{}}}"#, reviewed("approved"))),
+    }
+}
+
 /// What operators are answered.
 fn admin(method: &Method, path: &str) -> Response {
     let page = |entries: &str| {
@@ -335,6 +377,8 @@ fn admin(method: &Method, path: &str) -> Response {
     }
 }
 
+const PUBLICATION: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000e0","workload_slug":"my-model","name":"My model",
+    "publisher":"0190f3f0-0000-7000-8000-0000000000cc","state":"STATE","created_at":"2026-11-20T12:00:00.000Z"}"#;
 const CSV: &str = "time,kind,amount\r\n2026-11-20T12:00:00.000Z,earned,0.25\r\n";
 const QUOTAS: &str = r#"[{"period":"day","resets_at":"2026-11-21T00:00:00.000Z","requests":{"used":12,"max":1000}},
     {"period":"month","resets_at":"2026-12-01T00:00:00.000Z","tokens":{"used":5000,"max":1000000},

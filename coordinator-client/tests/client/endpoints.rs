@@ -10,12 +10,13 @@ use island_coordinator_client::{
             admin::{AnnotateHost, CreateNotice, Reason},
             key::CreateKey,
             payout::CreatePayout,
+            publication::PublicationState,
             quota::{QuotaPeriod, QuotaView, Quotas, SetQuotas, Used},
             signup::{CreateInvitation, SignUp},
         },
         cargo::{Category, RuntimeType},
         credits::MicroCredits,
-        ids::{AccountId, ApiKeyId, HostId, InvitationId, JobId, NoticeId, PayoutId},
+        ids::{AccountId, ApiKeyId, HostId, InvitationId, JobId, NoticeId, PayoutId, PublicationId},
         time::Timestamp,
     },
 };
@@ -92,6 +93,30 @@ async fn account_and_keys() {
     let revoked = data(json!({ "id": NIL, "revoked_at": NOW }));
     let asked = line(revoked, |c| c.revoke_api_key(ApiKeyId(ID))).await;
     assert_eq!(asked, format!("DELETE /api/v1/api-keys/{NIL}"));
+}
+
+#[tokio::test]
+async fn publications() {
+    let id = PublicationId(ID);
+    let publication = json!({ "id": NIL, "workload_slug": "x", "name": "X", "publisher": NIL, "state": "approved",
+        "reason": "fine", "created_at": NOW, "changed_at": NOW });
+    let page = json!({ "data": [publication], "meta": { "total": 1, "limit": 5, "offset": 2 } });
+    let mut details = publication.clone();
+    details["manifest"] = "slug = \"x\"".into();
+    let (one, details) = (data(publication), data(details));
+    let reason = Reason { reason: "fine".to_owned() };
+    assert_eq!(line(&one, |c| c.publish("slug".to_owned())).await, "POST /api/v1/publications");
+    assert_eq!(line(&page, |c| c.publications(5, 2)).await, "GET /api/v1/publications?limit=5&offset=2");
+    assert_eq!(line(&details, |c| c.publication(id)).await, format!("GET /api/v1/publications/{NIL}"));
+    let withdrawn = line(&one, |c| c.withdraw_publication(id)).await;
+    assert_eq!(withdrawn, format!("DELETE /api/v1/publications/{NIL}"));
+    let state = Some(PublicationState::Submitted);
+    let listed = line(&page, |c| c.all_publications(state, 5, 2)).await;
+    assert_eq!(listed, "GET /api/v1/admin/publications?state=submitted&limit=5&offset=2");
+    let own = format!("/api/v1/admin/publications/{NIL}");
+    assert_eq!(line(&details, |c| c.any_publication(id)).await, format!("GET {own}"));
+    assert_eq!(line(&one, |c| c.approve_publication(id, &reason)).await, format!("POST {own}/approve"));
+    assert_eq!(line(&one, |c| c.reject_publication(id, &reason)).await, format!("POST {own}/reject"));
 }
 
 /// The quotas in [`QUOTAS`].

@@ -10,6 +10,7 @@ pub(super) mod keys;
 pub(super) mod maintenance;
 pub(super) mod notices;
 pub(super) mod payouts;
+pub(super) mod publications;
 pub(super) mod quotas;
 pub(super) mod refund;
 
@@ -88,16 +89,16 @@ async fn record(
 }
 
 /// Claims the idempotency key of a request that creates `made`. Returns what it created if it was made before.
-async fn made_before(
+pub(super) async fn made_before(
     api: &Api,
     conn: &mut Connection,
     key: Option<&IdempotencyKey>,
-    operator: AccountId,
+    account: AccountId,
     made: &str,
     now: Timestamp,
 ) -> Result<Option<String>, ApiError> {
     let Some(key) = key else { return Ok(None) };
-    let claim = key.claim(operator, api.rules.idempotency_ms);
+    let claim = key.claim(account, api.rules.idempotency_ms);
     match idempotency::claim(conn, &claim, made, now).await? {
         Claimed::New => Ok(None),
         Claimed::Existing(earlier) => Ok(Some(earlier)),
@@ -106,6 +107,6 @@ async fn made_before(
 }
 
 /// The id in a record of an idempotency key.
-fn parse_made<T: FromStr>(made: &str) -> Result<T, ApiError> {
+pub(super) fn parse_made<T: FromStr>(made: &str) -> Result<T, ApiError> {
     made.parse().map_err(|_| StoreError::Corrupt { what: "made" }.into())
 }

@@ -23,7 +23,7 @@ const CHUNK: usize = 256 << 10;
 pub(super) async fn get(State(api): State<Arc<Api>>, Segment(digest): Segment) -> Result<Response, ApiError> {
     let unknown = || ApiError::new(Code::NotFound, "no Cargo has such a file here");
     let digest: Digest = format!("sha256:{digest}").parse().map_err(|_| unknown())?;
-    let path = api.execution.context().catalogue.local_file(digest).ok_or_else(unknown)?;
+    let path = api.execution.context().catalogue().local_file(digest).ok_or_else(unknown)?;
     let file = File::open(&path).await.map_err(|_| unknown())?;
     let length = file.metadata().await.map_err(|_| unknown())?.len();
     let headers = [

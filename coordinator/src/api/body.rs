@@ -18,6 +18,7 @@ use island_protocol::{
         claim::IslandRequest,
         key::CreateKey,
         payout::CreatePayout,
+        publication::SubmitPublication,
         quota::{Quotas, SetQuotas},
         signup::{CreateInvitation, FinishLogin, SignUp},
     },
@@ -284,6 +285,7 @@ request_bodies![
     SetQuotas,
     SignUp,
     SubmitJob,
+    SubmitPublication,
 ];
 
 fn compile<T: JsonSchema>() -> Validator {

@@ -18,7 +18,7 @@ pub(super) async fn list(State(api): State<Arc<Api>>, query: Query) -> Result<Js
     let cargos: Vec<_> = api
         .execution
         .context()
-        .catalogue
+        .catalogue()
         .iter()
         .filter(|cargo| api.network.is_enabled(&cargo.entry.slug))
         .filter(|cargo| runtime.as_ref().is_none_or(|runtime| cargo.entry.runtime_type == *runtime))

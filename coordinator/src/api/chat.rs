@@ -53,11 +53,11 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     let cargo = choose(api, &chat.model)
         .ok_or_else(|| ApiError::new(Code::NoIslandAvailable, "the catalogue has no language model"))?;
-    availability::check(api, &caller, cargo, key.as_ref()).await?;
-    let input = chat.input_for(cargo);
+    availability::check(api, &caller, &cargo, key.as_ref()).await?;
+    let input = chat.input_for(&cargo);
     let slot = if chat.stream { Some(api.streams.take(caller.account).await?) } else { None };
     let is_keyed = key.is_some();
-    let accepted = accept(api, caller, cargo, input, 0, key, OnDisconnect::Cancel).await?;
+    let accepted = accept(api, caller, &cargo, input, 0, key, OnDisconnect::Cancel).await?;
     let (guard, job, replayed) = follow(api, accepted).await?;
     let created = job.created_at.unix_ms() / 1000;
     let mut reply = reply::Reply::new(guard, job.workload.to_string(), created);
@@ -76,14 +76,15 @@ async fn answer(
 }
 
 /// The Cargo for a model name, by what the Islands can serve now.
-fn choose<'a>(api: &'a Api, model: &str) -> Option<&'a Cargo> {
+fn choose(api: &Api, model: &str) -> Option<Arc<Cargo>> {
     let context = api.execution.context();
+    let catalogue = context.catalogue();
     let mut usable = choice::Usable::new();
     let islands = context.fleet.snapshot(Instant::now());
-    for cargo in context.catalogue.iter().filter(|cargo| cargo.is_chat()) {
+    for cargo in catalogue.own().filter(|cargo| cargo.is_chat()) {
         if let Some(nearest) = islands.nearest(&cargo.spec) {
             usable.insert(cargo.entry.slug.clone(), nearest);
         }
     }
-    choice::choose(&context.catalogue, model, &usable)
+    choice::choose(&catalogue, model, &usable).cloned()
 }

@@ -42,8 +42,8 @@ pub(super) async fn create(
 
 async fn answer(api: &Arc<Api>, caller: Caller, request: EmbeddingsRequest) -> Result<Embeddings, ApiError> {
     let is_base64 = request.encoding_format.as_deref() == Some("base64");
-    let catalogue = &api.execution.context().catalogue;
-    let embeds = |cargo: &&Cargo| cargo.spec.onnx_task_type.as_deref() == Some(TASK);
+    let catalogue = api.execution.context().catalogue();
+    let embeds = |cargo: &&Arc<Cargo>| cargo.spec.onnx_task_type.as_deref() == Some(TASK);
     let cargo = catalogue.named(&request.model).filter(embeds).ok_or_else(|| {
         let known: Vec<&str> =
             catalogue.iter().filter(embeds).map(|cargo| cargo.entry.slug.as_str()).collect();

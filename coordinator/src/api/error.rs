@@ -10,7 +10,7 @@ use axum::{
 use island_daemon::chain::Chain;
 use island_protocol::{
     credits::MicroCredits,
-    problem::{Code, ErrorBody, Problem},
+    problem::{Code, Detail, ErrorBody, Problem},
 };
 
 use super::observe;
@@ -24,7 +24,9 @@ pub(crate) struct ApiError {
     param: Option<String>,
     retry_after: Option<u64>,
     /// Required and available credits.
-    credits: Option<(MicroCredits, MicroCredits)>,
+    credits: Option<Box<(MicroCredits, MicroCredits)>>,
+    /// Problems of a manifest.
+    details: Vec<Detail>,
     /// Logged, never sent to the client.
     cause: Option<Box<dyn Error + Send + Sync>>,
     /// Whether the endpoint is one of the OpenAI API, whose errors have a `type`.
@@ -46,6 +48,7 @@ impl ApiError {
             param: None,
             retry_after,
             credits: None,
+            details: Vec::new(),
             cause: None,
             openai_form: false,
         }
@@ -63,7 +66,12 @@ impl ApiError {
 
     /// The price exceeds the available credits.
     pub(crate) fn credits(message: impl Into<String>, needed: MicroCredits, available: MicroCredits) -> Self {
-        Self { credits: Some((needed, available)), ..Self::new(Code::InsufficientCredits, message) }
+        Self { credits: Some(Box::new((needed, available))), ..Self::new(Code::InsufficientCredits, message) }
+    }
+
+    /// Adds the problems of a manifest.
+    pub(crate) fn with_details(self, details: Vec<Detail>) -> Self {
+        Self { details, ..self }
     }
 
     /// Sets the seconds after which the client may retry.
@@ -108,9 +116,10 @@ impl ApiError {
                 code: self.code.as_str().to_owned(),
                 param: self.param.clone(),
                 retry_after: self.retry_after,
-                required: self.credits.map(|(needed, _)| needed),
-                available: self.credits.map(|(_, available)| available),
+                required: self.credits.as_ref().map(|credits| credits.0),
+                available: self.credits.as_ref().map(|credits| credits.1),
                 request_id,
+                details: self.details.clone(),
                 kind: self.openai_form.then(|| kind(status).to_owned()),
             },
         }

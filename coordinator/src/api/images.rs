@@ -26,13 +26,12 @@ use super::{
         submit::{OnDisconnect, accept},
     },
 };
-use crate::{catalogue::Cargo, storage::idempotency::IMAGES};
+use crate::{
+    catalogue::{Cargo, choice::IMAGE_MODELS},
+    storage::idempotency::IMAGES,
+};
 use reply::Reply;
 use request::Generation;
-
-/// Model names of OpenAI, which clients send by default.
-const WELL_KNOWN: [&str; 6] =
-    ["dall-e-2", "dall-e-3", "gpt-image-1", "gpt-image-1-mini", "gpt-image-1.5", "auto"];
 
 /// Makes images, answered at once or streamed.
 pub(super) async fn create(
@@ -55,11 +54,11 @@ async fn answer(
     key: Option<IdempotencyKey>,
 ) -> Result<Response, ApiError> {
     let cargo = choose(api, request.model.as_deref())?;
-    let input = request.input_for(cargo)?;
-    availability::check(api, &caller, cargo, key.as_ref()).await?;
+    let input = request.input_for(&cargo)?;
+    availability::check(api, &caller, &cargo, key.as_ref()).await?;
     let slot = if request.stream { Some(api.streams.take(caller.account).await?) } else { None };
     let is_keyed = key.is_some();
-    let accepted = accept(api, caller, cargo, input, 0, key, OnDisconnect::Cancel).await?;
+    let accepted = accept(api, caller, &cargo, input, 0, key, OnDisconnect::Cancel).await?;
     let (guard, job, replayed) = follow(api, accepted).await?;
     let mut follower = Follower::new(guard);
     follower.begin(api.rules.chat_wait, job.workload.as_str()).await?;
@@ -89,24 +88,26 @@ fn is_under_way(event: &JobEvent) -> bool {
     }
 }
 
-/// The Cargo with this name. For OpenAI's names: the nearest that an Island can serve, then the smallest.
-fn choose<'a>(api: &'a Api, model: Option<&str>) -> Result<&'a Cargo, ApiError> {
+/// The Cargo with this name. For OpenAI's names: the nearest of the operators' that an Island can serve, then the smallest.
+fn choose(api: &Api, model: Option<&str>) -> Result<Arc<Cargo>, ApiError> {
     let context = api.execution.context();
-    let image_cargos = || context.catalogue.iter().filter(|cargo| cargo.makes_images());
-    if let Some(model) = model.filter(|model| !WELL_KNOWN.contains(model)) {
-        let found = context.catalogue.named(model).filter(|cargo| cargo.makes_images());
-        return found.ok_or_else(|| {
-            let known: Vec<&str> = image_cargos().map(|cargo| cargo.entry.slug.as_str()).collect();
+    let catalogue = context.catalogue();
+    if let Some(model) = model.filter(|model| !IMAGE_MODELS.contains(model)) {
+        let found = catalogue.named(model).filter(|cargo| cargo.makes_images());
+        return found.cloned().ok_or_else(|| {
+            let known = catalogue.iter().filter(|cargo| cargo.makes_images());
+            let known: Vec<&str> = known.map(|cargo| cargo.entry.slug.as_str()).collect();
             let message = format!("no Cargo {model:?} makes images; available: {}", known.join(", "));
             ApiError::field(Code::WorkloadNotFound, "model", message)
         });
     }
     let islands = context.fleet.snapshot(Instant::now());
     // `None` sorts first, so compare its presence first.
-    let nearest = image_cargos().min_by_key(|cargo| {
+    let nearest = catalogue.own().filter(|cargo| cargo.makes_images()).min_by_key(|cargo| {
         let near = islands.nearest(&cargo.spec);
         (near.is_none(), near, cargo.entry.required_ram_mb, cargo.entry.slug.as_str())
     });
     nearest
+        .cloned()
         .ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "the catalogue has no Cargo that makes images"))
 }

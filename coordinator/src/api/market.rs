@@ -22,7 +22,8 @@ type Rates = Json<Data<Vec<MarketRate>>>;
 
 /// Rates of all Cargos in the last 24 hours, by slug.
 pub(super) async fn rates(State(api): State<Arc<Api>>, _caller: Caller) -> Result<Rates, ApiError> {
-    let cargos: Vec<&Cargo> = api.execution.context().catalogue.iter().collect();
+    let catalogue = api.execution.context().catalogue();
+    let cargos: Vec<&Cargo> = catalogue.iter().map(AsRef::as_ref).collect();
     Ok(Json(Data { data: rates_of(&api, &cargos).await? }))
 }
 
@@ -33,7 +34,7 @@ pub(super) async fn rate(
     Segment(slug): Segment,
 ) -> Result<Rates, ApiError> {
     let cargo = known(&api, &slug)?;
-    Ok(Json(Data { data: rates_of(&api, &[cargo]).await? }))
+    Ok(Json(Data { data: rates_of(&api, &[&cargo]).await? }))
 }
 
 /// Rates of a Cargo in each hour of the last 7 days in which one of its jobs settled, oldest first.
@@ -47,12 +48,12 @@ pub(super) async fn history(
     let now = context.clock.now();
     let since = now.plus_ms(-7 * 24 * HOUR_MS);
     let hours = api.market.hours(context.store.reader(), &cargo.entry.slug, now, since).await?;
-    let data = hours.into_iter().map(|hour| record(cargo, Some(hour.prices), hour.hosts, hour.begins));
+    let data = hours.into_iter().map(|hour| record(&cargo, Some(hour.prices), hour.hosts, hour.begins));
     Ok(Json(Data { data: data.collect() }))
 }
 
-fn known<'a>(api: &'a Api, slug: &str) -> Result<&'a Cargo, ApiError> {
-    let cargo = api.execution.context().catalogue.get(slug);
+fn known(api: &Api, slug: &str) -> Result<Arc<Cargo>, ApiError> {
+    let cargo = api.execution.context().catalogue().get(slug).cloned();
     cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))
 }
 

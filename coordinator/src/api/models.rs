@@ -22,17 +22,17 @@ fn model(cargo: &Cargo) -> Model {
         id: cargo.entry.slug.clone(),
         object: "model".to_owned(),
         created: CREATED,
-        owned_by: "island".to_owned(),
+        owned_by: cargo.entry.published.map_or("island".to_owned(), |by| by.publisher.to_string()),
     }
 }
 
 /// The chat models of the catalogue, by slug.
 pub(super) async fn list(State(api): State<Arc<Api>>, _caller: Caller) -> Json<ModelList> {
-    let catalogue = &api.execution.context().catalogue;
+    let catalogue = api.execution.context().catalogue();
     let mut data: Vec<Model> = catalogue
         .iter()
         .filter(|cargo| cargo.is_chat() && api.network.is_enabled(&cargo.entry.slug))
-        .map(model)
+        .map(|cargo| model(cargo))
         .collect();
     data.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
     Json(ModelList { object: "list".to_owned(), data })
@@ -44,8 +44,10 @@ pub(super) async fn get(
     _caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Model>, ApiError> {
-    let cargo = api.execution.context().catalogue.named(&name).filter(|cargo| cargo.is_chat());
-    let cargo = cargo
+    let catalogue = api.execution.context().catalogue();
+    let cargo = catalogue
+        .named(&name)
+        .filter(|cargo| cargo.is_chat())
         .ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such model").in_openai_form())?;
     Ok(Json(model(cargo)))
 }

@@ -7,6 +7,7 @@ mod catalogue;
 mod chat;
 mod islands;
 mod jobs;
+mod publications;
 mod service;
 
 use std::sync::Arc;
@@ -31,8 +32,16 @@ pub(crate) struct Routes {
 impl Routes {
     /// All routes.
     pub(crate) fn all() -> Self {
-        let tables =
-            [service::add, catalogue::add, jobs::add, chat::add, account::add, islands::add, admin::add];
+        let tables = [
+            service::add,
+            catalogue::add,
+            publications::add,
+            jobs::add,
+            chat::add,
+            account::add,
+            islands::add,
+            admin::add,
+        ];
         tables.into_iter().fold(Self::default(), |routes, add| add(routes))
     }
 

@@ -14,7 +14,8 @@ use crate::catalogue::Cargo;
 /// All Cargos.
 pub(super) async fn list(State(api): State<Arc<Api>>, _caller: Caller) -> Json<Data<Vec<WorkloadView>>> {
     let view = |cargo: &Cargo| cargo.view(api.network.is_enabled(&cargo.entry.slug));
-    Json(Data { data: api.execution.context().catalogue.iter().map(view).collect() })
+    let catalogue = api.execution.context().catalogue();
+    Json(Data { data: catalogue.iter().map(|cargo| view(cargo)).collect() })
 }
 
 /// One Cargo.
@@ -23,7 +24,7 @@ pub(super) async fn get(
     _caller: Caller,
     Segment(slug): Segment,
 ) -> Result<Json<Data<WorkloadView>>, ApiError> {
-    let cargo = api.execution.context().catalogue.get(&slug);
+    let cargo = api.execution.context().catalogue().get(&slug).cloned();
     let cargo = cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))?;
     Ok(Json(Data { data: cargo.view(api.network.is_enabled(&cargo.entry.slug)) }))
 }

@@ -1,13 +1,16 @@
 //! The files of a Cargo: one model, a repository, and further files.
 
-use std::{fs, io, path::Path};
+use std::{fs, io, ops::Range, path::Path};
 
 use island_protocol::{artifact::Artifact, digest::Digest};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use toml::Spanned;
 
-use super::file::{CargoFile, Checker};
+use super::{
+    file::{CargoFile, Checker, Origin},
+    manifest,
+};
 
 /// Start of the address of a file that `make cargos` builds.
 const BUILT: &str = "file://built/";
@@ -55,19 +58,24 @@ pub(super) fn read(check: &mut Checker<'_>, dir: &Path, file: &CargoFile) -> Vec
             check.fault(span, "model_url is missing");
         }
     }
-    if file.model_url.as_ref().is_some_and(|url| url.get_ref().starts_with(BUILT)) {
-        measure(&mut artifacts[0]);
+    if let Some(url) = &file.model_url {
+        if url.get_ref().starts_with(BUILT) {
+            measure(check, &mut artifacts[0]);
+        }
+        check_published(check, url.span(), &artifacts[0]);
     }
     for extra in &file.artifacts {
         if artifacts.iter().any(|known| known.name == *extra.name.get_ref()) {
             check.fault(extra.name.span(), format!("artifact {:?} appears twice", extra.name.get_ref()));
         }
-        artifacts.push(Artifact {
+        let artifact = Artifact {
             name: extra.name.get_ref().clone(),
             url: address(check, dir, &extra.url),
             sha256: extra.sha256.as_ref().and_then(|hash| digest(check, hash)),
             size_bytes: extra.size_bytes,
-        });
+        };
+        check_published(check, extra.url.span(), &artifact);
+        artifacts.push(artifact);
     }
     if let Some(repository) = &file.repository {
         for part in repository_files(check, dir, repository) {
@@ -79,6 +87,12 @@ pub(super) fn read(check: &mut Checker<'_>, dir: &Path, file: &CargoFile) -> Vec
         }
     }
     artifacts
+}
+
+fn check_published(check: &mut Checker<'_>, span: Range<usize>, artifact: &Artifact) {
+    if check.origin == Origin::Publisher {
+        manifest::check_artifact(check, span, artifact);
+    }
 }
 
 /// The files of a repository, each named by its path there.
@@ -102,10 +116,7 @@ fn repository_files(check: &mut Checker<'_>, dir: &Path, repository: &Repository
             PartFile::Path(path) => (path, None, None),
             PartFile::Known { path, sha256, size_bytes } => (path, sha256.as_ref(), *size_bytes),
         };
-        if path.is_empty()
-            || path.starts_with('/')
-            || path.split('/').any(|step| step.is_empty() || step == "..")
-        {
+        if !is_inside(path) {
             check.fault(part.span(), format!("{path:?} is not a path inside a repository"));
             continue;
         }
@@ -117,15 +128,24 @@ fn repository_files(check: &mut Checker<'_>, dir: &Path, repository: &Repository
         let sha256 = sha256.and_then(|hash| digest(check, &Spanned::new(part.span(), hash.clone())));
         let mut artifact = Artifact { name: path.clone(), url, sha256, size_bytes };
         if is_local {
-            measure(&mut artifact);
+            measure(check, &mut artifact);
         }
+        check_published(check, part.span(), &artifact);
         artifacts.push(artifact);
     }
     artifacts
 }
 
+/// Whether a path leads to a file inside a folder.
+pub(super) fn is_inside(path: &str) -> bool {
+    !path.is_empty() && !path.starts_with('/') && !path.split('/').any(|step| step.is_empty() || step == "..")
+}
+
 /// Fills in hash and length of a file that `make cargos` built on this machine; they are not known before the build.
-fn measure(artifact: &mut Artifact) {
+fn measure(check: &Checker<'_>, artifact: &mut Artifact) {
+    if check.origin == Origin::Publisher {
+        return;
+    }
     let Some(path) = artifact.url.strip_prefix("file:///").map(|path| Path::new("/").join(path)) else {
         return;
     };
@@ -157,6 +177,10 @@ fn hash(path: &Path) -> io::Result<Digest> {
 /// Returns the address of a file as an absolute one and checks that a local file exists.
 fn address(check: &mut Checker<'_>, dir: &Path, url: &Spanned<String>) -> String {
     let text = url.get_ref();
+    if check.origin == Origin::Publisher {
+        // Checked as a whole, with hash and length. No path of an account is looked for on this machine.
+        return text.clone();
+    }
     let Some(path) = text.strip_prefix("file://") else {
         let hub = text
             .strip_prefix("hf://")

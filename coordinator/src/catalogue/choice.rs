@@ -3,9 +3,9 @@
 //! A slug or alias means that Cargo, and no other. The five well-known names mean catalogue models by size. An unknown
 //! name, and a well-known one whose model no Island can serve now, mean the best language model that an Island can
 //! serve: warm before on disk before to be downloaded, then the smaller; `llm-chat`, the model that comes with the
-//! project, is chosen last.
+//! project, is chosen last. A published Cargo serves only those who name it.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use island_protocol::ids::Slug;
 
@@ -25,11 +25,20 @@ const WELL_KNOWN: [(&str, u64); 5] = [
     ("gpt-4o", u64::MAX),
 ];
 
+/// Model names of OpenAI that clients of `/images/generations` send by default. They mean any Cargo that makes images.
+pub(crate) const IMAGE_MODELS: [&str; 6] =
+    ["dall-e-2", "dall-e-3", "gpt-image-1", "gpt-image-1-mini", "gpt-image-1.5", "auto"];
+
+/// Whether a name means a model of the network's choice, so that no account may publish a Cargo of that name.
+pub(super) fn is_reserved(name: &str) -> bool {
+    name == SHIPPED || IMAGE_MODELS.contains(&name) || WELL_KNOWN.iter().any(|(known, _)| *known == name)
+}
+
 /// How near the files of each language model are to the nearest Island that can serve it.
 pub(crate) type Usable = HashMap<Slug, Nearness>;
 
 /// The Cargo for a model name. Returns `None` only if the catalogue has no language model.
-pub(crate) fn choose<'c>(catalogue: &'c Catalogue, model: &str, usable: &Usable) -> Option<&'c Cargo> {
+pub(crate) fn choose<'c>(catalogue: &'c Catalogue, model: &str, usable: &Usable) -> Option<&'c Arc<Cargo>> {
     if let Some(cargo) = catalogue.named(model).filter(|cargo| cargo.is_chat()) {
         return Some(cargo);
     }
@@ -43,21 +52,21 @@ pub(crate) fn choose<'c>(catalogue: &'c Catalogue, model: &str, usable: &Usable)
 }
 
 /// The language model that a well-known name means, whether or not it can be served now.
-fn well_known<'c>(catalogue: &'c Catalogue, model: &str) -> Option<&'c Cargo> {
+fn well_known<'c>(catalogue: &'c Catalogue, model: &str) -> Option<&'c Arc<Cargo>> {
     let (_, size) = WELL_KNOWN.iter().find(|(name, _)| *name == model)?;
     models(catalogue)
         .filter(|cargo| cargo.entry.slug.as_str() != SHIPPED)
         .min_by_key(|cargo| cargo.entry.required_ram_mb.abs_diff(*size))
 }
 
-fn best<'c>(catalogue: &'c Catalogue, usable: &Usable) -> Option<&'c Cargo> {
+fn best<'c>(catalogue: &'c Catalogue, usable: &Usable) -> Option<&'c Arc<Cargo>> {
     let servable = models(catalogue).filter_map(|cargo| Some((cargo, *usable.get(&cargo.entry.slug)?)));
-    let key = |(cargo, nearness): &(&Cargo, Nearness)| {
+    let key = |(cargo, nearness): &(&Arc<Cargo>, Nearness)| {
         (cargo.entry.slug.as_str() == SHIPPED, *nearness, cargo.entry.required_ram_mb)
     };
     servable.min_by_key(key).map(|(cargo, _)| cargo)
 }
 
-fn models(catalogue: &Catalogue) -> impl Iterator<Item = &Cargo> {
-    catalogue.iter().filter(|cargo| cargo.is_language_model())
+fn models(catalogue: &Catalogue) -> impl Iterator<Item = &Arc<Cargo>> {
+    catalogue.own().filter(|cargo| cargo.is_language_model())
 }

@@ -21,6 +21,7 @@ use super::{
     cargo,
     cargo::Cargo,
     lines::line_of,
+    manifest,
 };
 
 /// Names of graphs that engines run on the processor, whatever the machine has, end with these.
@@ -30,7 +31,7 @@ const ON_CPU: [&str; 3] = ["_quantized", "_int8", "_uint8"];
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CargoFile {
-    slug: Spanned<String>,
+    pub(super) slug: Spanned<String>,
     name: Spanned<String>,
     description: Spanned<String>,
     category: Spanned<Category>,
@@ -46,7 +47,7 @@ pub(super) struct CargoFile {
     #[serde(rename = "licence")]
     _licence: Option<String>,
     #[serde(default)]
-    aliases: Vec<Spanned<String>>,
+    pub(super) aliases: Vec<Spanned<String>>,
     #[serde(default)]
     pub(super) artifacts: Vec<ArtifactFile>,
     pub(super) repository: Option<RepositoryFile>,
@@ -56,8 +57,8 @@ pub(super) struct CargoFile {
     #[serde(default)]
     engine: Option<Spanned<Value>>,
     /// Absent if the task has a schema.
-    input_schema: Option<Spanned<Value>>,
-    output_schema: Option<Spanned<Value>>,
+    pub(super) input_schema: Option<Spanned<Value>>,
+    pub(super) output_schema: Option<Spanned<Value>>,
     example: Spanned<Example>,
 }
 
@@ -76,10 +77,20 @@ pub(super) struct Places {
     pub aliases: Vec<(String, usize)>,
 }
 
+/// Who wrote a catalogue file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// An operator: a file on this machine, which may name others.
+    Operator,
+    /// An account: the text of a request.
+    Publisher,
+}
+
 /// Collects faults by byte range.
 pub(super) struct Checker<'a> {
     path: &'a Path,
     text: &'a str,
+    pub(super) origin: Origin,
     faults: Vec<Fault>,
     /// Whether a file that `make cargos` builds is missing.
     pub(super) unbuilt: bool,
@@ -94,8 +105,13 @@ impl Checker<'_> {
 
 /// Parses and checks one file; relative `file://` addresses are resolved against `dir`. Returns `None` if the file is
 /// valid but a file that it needs is not built.
-pub(super) fn parse(path: &Path, dir: &Path, text: &str) -> Result<Option<(Cargo, Places)>, Vec<Fault>> {
-    let mut check = Checker { path, text, faults: Vec::new(), unbuilt: false };
+pub(super) fn parse(
+    path: &Path,
+    dir: &Path,
+    text: &str,
+    origin: Origin,
+) -> Result<Option<(Cargo, Places)>, Vec<Fault>> {
+    let mut check = Checker { path, text, origin, faults: Vec::new(), unbuilt: false };
     let file: CargoFile = match toml::from_str(text) {
         Ok(file) => file,
         Err(error) => {
@@ -107,8 +123,14 @@ pub(super) fn parse(path: &Path, dir: &Path, text: &str) -> Result<Option<(Cargo
     check_plain_fields(&mut check, &file);
     let artifacts = artifacts::read(&mut check, dir, &file);
     check_gpu(&mut check, &file, &artifacts);
+    if origin == Origin::Publisher {
+        manifest::check(&mut check, &file);
+    }
     let (schemas, input, output) = schemas(&mut check, dir, &file);
-    check_example(&mut check, &file, input.as_ref(), output.as_ref());
+    // Whether a value matches a schema is not asked before the schema is known to be harmless.
+    if check.faults.is_empty() || origin == Origin::Operator {
+        check_example(&mut check, &file, input.as_ref(), output.as_ref());
+    }
     let places = Places {
         slug: line_of(text, file.slug.span().start),
         aliases: file.aliases.iter().map(|a| (a.get_ref().clone(), line_of(text, a.span().start))).collect(),
@@ -190,7 +212,7 @@ fn schemas(
     let needs_task = file.input_schema.is_none() || file.output_schema.is_none();
     let task = file.task().filter(|_| needs_task);
     let shared = task.as_ref().and_then(|(task, span)| {
-        let found = TaskSchemas::read(dir, file.runtime_type.get_ref(), task);
+        let found = TaskSchemas::read(check.origin, dir, file.runtime_type.get_ref(), task);
         found.map_err(|why| check.fault(span.clone(), why)).ok()
     });
     let shared = shared.unwrap_or_default();
@@ -235,14 +257,21 @@ struct TaskSchemas {
 }
 
 impl TaskSchemas {
-    fn read(dir: &Path, engine: &RuntimeType, task: &str) -> Result<Self, String> {
+    fn read(origin: Origin, dir: &Path, engine: &RuntimeType, task: &str) -> Result<Self, String> {
+        if matches!(engine, RuntimeType::Unknown(_)) {
+            return Err("the file has no schemas, and its engine is unknown".to_owned());
+        }
         let file = format!("{}.toml", task.replace(['/', '.'], ""));
         let path = dir.join(engine.as_str()).join("tasks").join(file);
-        let text = fs::read_to_string(&path).map_err(|error| {
-            format!(
+        let text = fs::read_to_string(&path).map_err(|error| match origin {
+            Origin::Operator => format!(
                 "the file has no schemas, and those of its task cannot be read: {}: {error}",
                 path.display()
-            )
+            ),
+            // Paths of this machine are not for accounts.
+            Origin::Publisher => {
+                format!("the manifest has no schemas, and the network has none of task {task:?}")
+            }
         })?;
         toml::from_str(&text).map_err(|error| format!("{}: {}", path.display(), error.message()))
     }
@@ -293,6 +322,7 @@ fn build(
             required_vram_mb: *file.required_vram_mb.get_ref(),
             required_ram_mb: file.required_ram_mb,
             category: Some(file.category.into_inner()),
+            published: None,
         },
         spec: Arc::new(CargoSpec {
             slug,

@@ -1,4 +1,11 @@
-use std::path::PathBuf;
+use std::{fmt::Write as _, path::PathBuf};
+
+use island_protocol::{
+    cargo::Published,
+    ids::{AccountId, PublicationId},
+    time::Timestamp,
+};
+use uuid::Uuid;
 
 use super::*;
 use crate::placement::Nearness;
@@ -181,6 +188,75 @@ fn models() -> (tempfile::TempDir, Catalogue) {
 fn choice(catalogue: &Catalogue, model: &str, usable: &[(&str, Nearness)]) -> String {
     let usable = usable.iter().map(|(slug, near)| (slug.parse().expect("slug"), *near)).collect();
     choice::choose(catalogue, model, &usable).expect("some model").entry.slug.to_string()
+}
+
+/// The catalogue of [`models`], and a published model of this slug and size.
+fn with_published(slug: &str, ram_mb: u64) -> Catalogue {
+    let (folder, catalogue) = models();
+    let mut cargo = manifest::read(folder.path(), &cargo_toml(slug, ram_mb, "")).expect("a valid manifest");
+    let (publisher, publication) = (AccountId(Uuid::nil()), PublicationId(Uuid::nil()));
+    let approved_at = Timestamp::from_unix_ms(0);
+    cargo.entry.published = Some(Published { publisher, publication, approved_at });
+    catalogue.with([Arc::new(cargo)].into_iter())
+}
+
+#[test]
+fn a_published_model_serves_only_those_who_name_it() {
+    let catalogue = with_published("exactly-six-b", 6_000);
+    let all = [("exactly-six-b", Nearness::Warm), ("seven-b", Nearness::Remote)];
+    assert_eq!(choice(&catalogue, "exactly-six-b", &all), "exactly-six-b");
+    assert_eq!(choice(&catalogue, "gpt-4", &all), "seven-b");
+    assert_eq!(choice(&catalogue, "whatever", &all), "seven-b");
+}
+
+#[test]
+fn a_published_cargo_takes_no_name_of_the_operators() {
+    for taken in ["half-b", "half"] {
+        let catalogue = with_published(taken, 1);
+        assert_eq!(catalogue.named(taken).expect("there").spec.required_ram_mb, 700);
+        assert_eq!(catalogue.iter().count(), models().1.iter().count());
+    }
+}
+
+#[test]
+fn a_manifest_names_nothing_of_this_machine() {
+    let (_folder, path) = folder(&[("secret.bin", "hello".to_owned())]);
+    let secret = path.join("secret.bin");
+    for file in [
+        "model_url = \"file://secret.bin\"".to_owned(),
+        format!("model_url = \"file://{}\"", secret.display()),
+    ] {
+        let found = manifest::read(&path, &cargo_toml("a", 1, &file)).expect_err("faults");
+        let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert!(shown.iter().all(|fault| fault.starts_with("manifest:9: ")), "{shown:?}");
+        assert!(shown.iter().any(|fault| fault.contains("needs its hash")), "it is not measured: {shown:?}");
+    }
+    let repository = format!("[repository]\nurl = \"file://{}\"\nfiles = [\"secret.bin\"]", path.display());
+    let found = manifest::read(&path, &cargo_toml("a", 1, &repository)).expect_err("faults");
+    assert!(found.iter().any(|fault| fault.message.contains("needs its hash")), "{found:?}");
+    let outside = format!(
+        "[[artifacts]]\nname = \"../a\"\nurl = \"https://example.org/a\"\nsha256 = \"{}\"\nsize_bytes = 1",
+        "0".repeat(64)
+    );
+    let found = manifest::read(&path, &cargo_toml("a", 1, &outside)).expect_err("faults");
+    assert!(found[0].message.contains("not a path inside"), "{found:?}");
+}
+
+/// Schemas that refer to each other twice take a time that doubles with each.
+#[test]
+fn a_schema_that_refers_to_others_is_refused_before_it_is_used() {
+    let mut definitions = String::new();
+    for number in 0..60 {
+        let next = format!("{{ \"$ref\" = \"#/$defs/d{}\" }}", number + 1);
+        let _ = writeln!(definitions, "d{number} = {{ allOf = [{next}, {next}] }}");
+    }
+    let text = cargo_toml("a", 1, "").replace("[input_schema.properties.prompt]\ntype = \"string\"\n", "");
+    let text = text.replace(
+        "[output_schema]",
+        &format!("[input_schema.properties]\nprompt = {{ \"$ref\" = \"#/$defs/d0\" }}\n[input_schema.\"$defs\"]\n{definitions}d60 = {{}}\n[output_schema]"),
+    );
+    let found = manifest::read(Path::new("/nonexistent"), &text).expect_err("faults");
+    assert!(found.iter().any(|fault| fault.message.contains("input_schema has $ref")), "{found:?}");
 }
 
 #[test]

@@ -70,7 +70,8 @@ fn chosen<'c>(catalogue: &'c Catalogue, slugs: &[String]) -> anyhow::Result<Vec<
         let cargo = catalogue.named(slug).with_context(|| format!("there is no Cargo {slug}"))?;
         named.insert(cargo.entry.slug.clone());
     }
-    Ok(catalogue.iter().filter(|cargo| slugs.is_empty() || named.contains(&cargo.entry.slug)).collect())
+    let all = catalogue.iter().map(AsRef::as_ref);
+    Ok(all.filter(|cargo: &&Cargo| slugs.is_empty() || named.contains(&cargo.entry.slug)).collect())
 }
 
 /// The files of one repository at one revision.
@@ -83,7 +84,7 @@ async fn pin(config: &Config, slugs: &[String], hub: &str, again: bool) -> anyho
     let catalogue = Catalogue::load(&settings.dir, settings.fixtures)?;
     let chosen = chosen(&catalogue, slugs)?;
     let artifacts = |cargo: &Cargo| cargo.spec.artifacts.clone();
-    pins.keep(&catalogue.iter().flat_map(artifacts).map(|artifact| artifact.url).collect());
+    pins.keep(&catalogue.iter().flat_map(|cargo| artifacts(cargo)).map(|artifact| artifact.url).collect());
     let (wanted, unnamed) = wanted(chosen.into_iter().flat_map(artifacts), &pins, again);
     let hub = Hub::new(hub)?;
     let (mut pinned, mut failed) = (0, unnamed);

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use island_daemon::traces::{Kind, Span};
-use island_protocol::{cargo::CargoSpec, ids::JobId};
+use island_protocol::ids::JobId;
 use tokio::sync::oneshot;
 
 use super::{
     Execution, initial_placement::PlacementClaim, input_memory::ReservedInput, job_handle::JobHandle,
     log::Log, machine::Machine, publisher::Published,
 };
-use crate::{job::Job, ledger};
+use crate::{catalogue::Cargo, job::Job, ledger};
 
 /// State of one of this coordinator's open jobs.
 #[derive(Debug)]
@@ -67,6 +67,7 @@ impl Drop for Reservation {
 #[derive(Debug)]
 pub(crate) struct NewJob {
     pub job: Job,
+    cargo: Arc<Cargo>,
     /// From acceptance to the end.
     pub trace: Span,
     claim: Option<PlacementClaim>,
@@ -87,8 +88,7 @@ impl NewJob {
         context.metrics.jobs.accepted(&self.job.workload);
         context.metrics.books.moved(ledger::Kind::Hold.as_str(), self.job.price);
         let log = Arc::new(Log::new(self.job.head.clone()));
-        let machine =
-            Machine::new(self.job, log.clone(), context.catalogue.clone(), context.terms(), context.now());
+        let machine = Machine::new(self.job, log.clone(), Some(self.cargo), context.terms(), context.now());
         // The machine releases the claim from now on.
         if let Some(claim) = self.claim {
             claim.keep();
@@ -103,7 +103,7 @@ impl Execution {
     pub(crate) fn prepare(
         self: &Arc<Self>,
         mut job: Job,
-        cargo: &CargoSpec,
+        cargo: &Arc<Cargo>,
         mut trace: Span,
     ) -> Option<NewJob> {
         let input = self.input_memory.reserve(&job.input)?;
@@ -111,10 +111,10 @@ impl Execution {
         trace.set("island.account.id", job.account);
         trace.set("island.cargo", &job.workload);
         let placing = trace.child("place", Kind::Internal);
-        let claim = PlacementClaim::claim(&self.context.fleet, &self.queue, &mut job, cargo);
+        let claim = PlacementClaim::claim(&self.context.fleet, &self.queue, &mut job, &cargo.spec);
         drop(placing);
         let reservation = Reservation::new_job(self, job.id);
-        Some(NewJob { job, trace, claim, input, reservation })
+        Some(NewJob { job, cargo: cargo.clone(), trace, claim, input, reservation })
     }
 
     /// Runs `work` in a separate task, so that it continues if the caller is dropped. Returns `None` if the coordinator

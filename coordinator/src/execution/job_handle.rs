@@ -26,7 +26,10 @@ use super::{
     log::Log,
     machine::{Input, Machine},
 };
-use crate::job::{Job, LiveState};
+use crate::{
+    catalogue::Cargo,
+    job::{Job, LiveState},
+};
 
 /// Bytes of output that wait for a job's runner, which may wait for the database. One message waits whatever its size.
 const MAX_QUEUED: usize = 4 << 20;
@@ -81,6 +84,8 @@ pub(crate) struct JobHandle {
     pub account: AccountId,
     pub log: Arc<Log>,
     pub workload: Slug,
+    /// The Cargo as the job runs it.
+    pub(super) cargo: Option<Arc<Cargo>>,
     machine: Mutex<Machine>,
     /// Priority and creation, by which waiting jobs are ordered.
     order: (u8, i64),
@@ -98,6 +103,7 @@ impl JobHandle {
             id: job.id,
             account: job.account,
             workload: job.workload.clone(),
+            cargo: machine.cargo().cloned(),
             order: (job.priority, job.created_at.unix_ms()),
             accepted: watch::Sender::new(machine.is_accepted()),
             log,
@@ -110,8 +116,8 @@ impl JobHandle {
     /// A job that has ended, with its events. It has no runner.
     pub(crate) fn ended(context: &Context, job: Job, events: Vec<Numbered<JobEvent>>) -> Self {
         let log = Arc::new(Log::new(events));
-        let machine =
-            Machine::new(job, log.clone(), context.catalogue.clone(), context.terms(), context.now());
+        let cargo = context.catalogue().get(job.workload.as_str()).cloned();
+        let machine = Machine::new(job, log.clone(), cargo, context.terms(), context.now());
         let (commands, _) = mpsc::unbounded_channel();
         Self::new(machine, log, commands)
     }

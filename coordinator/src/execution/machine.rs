@@ -37,7 +37,7 @@ use tokio::time::Instant;
 
 use super::log::Log;
 use crate::{
-    catalogue::{Cargo, Catalogue},
+    catalogue::Cargo,
     fabric::link::Connectivity,
     fleet::{Conduct, PlacementHistory},
     job::{
@@ -179,7 +179,8 @@ fn discarded() -> OutputReply {
 pub(super) struct Machine {
     job: Job,
     transcript: Transcript,
-    catalogue: Arc<Catalogue>,
+    /// As it was when the job was accepted; `None` if the catalogue no longer has it.
+    cargo: Option<Arc<Cargo>>,
     terms: Terms,
     attempt: Option<Attempt>,
     pending: Option<Pending>,
@@ -202,7 +203,7 @@ pub(super) struct Machine {
 
 impl Machine {
     /// A job that was accepted here. `log` has its first events.
-    pub(super) fn new(job: Job, log: Arc<Log>, catalogue: Arc<Catalogue>, terms: Terms, now: Now) -> Self {
+    pub(super) fn new(job: Job, log: Arc<Log>, cargo: Option<Arc<Cargo>>, terms: Terms, now: Now) -> Self {
         let remaining = |until: i64| {
             let ms = u64::try_from(until - now.wall.unix_ms()).unwrap_or(0);
             now.instant
@@ -225,7 +226,7 @@ impl Machine {
             unread_since: None,
             is_over: job.status.is_final(),
             job,
-            catalogue,
+            cargo,
             terms,
         };
         // Its deadline is the longest wait for an Island and the time limit of one attempt.
@@ -243,7 +244,7 @@ impl Machine {
     pub(super) fn resumed(
         job: Job,
         log: Arc<Log>,
-        catalogue: Arc<Catalogue>,
+        cargo: Option<Arc<Cargo>>,
         terms: Terms,
         now: Now,
     ) -> Self {
@@ -251,7 +252,7 @@ impl Machine {
         let life = Duration::from_millis(
             u64::try_from(job.deadline.unix_ms() - job.created_at.unix_ms()).unwrap_or(0),
         );
-        let mut machine = Self::new(job, log, catalogue, terms, now);
+        let mut machine = Self::new(job, log, cargo, terms, now);
         // The row's times are of another clock, and one of the two may be wrong: the job gets the time of one attempt at
         // least, and no more than a new job.
         let shortest = machine.time_limit().unwrap_or(life).min(life);
@@ -384,8 +385,8 @@ impl Machine {
         }
     }
 
-    fn cargo(&self) -> Option<&Cargo> {
-        self.catalogue.get(self.job.workload.as_str())
+    pub(super) fn cargo(&self) -> Option<&Arc<Cargo>> {
+        self.cargo.as_ref()
     }
 
     fn time_limit(&self) -> Option<Duration> {

@@ -57,9 +57,16 @@ async fn round(execution: &Arc<Execution>) -> Result<(), StoreError> {
 /// read after the reservation: an end is committed before its runner goes, so a job that is open then has no runner.
 async fn resume(id: JobId, reservation: Reservation) -> bool {
     let context = &reservation.execution.context;
-    match jobs::open_of(context.store.reader(), id, context.instance).await {
-        Ok(Some(job)) => {
-            recover::resume(reservation, job).await;
+    let read = async {
+        let Some(job) = jobs::open_of(context.store.reader(), id, context.instance).await? else {
+            return Ok(None);
+        };
+        let cargo = context.network.cargo_of_job(&job.workload).await?;
+        Ok::<_, StoreError>(Some((job, cargo)))
+    };
+    match read.await {
+        Ok(Some((job, cargo))) => {
+            recover::resume(reservation, job, cargo).await;
             true
         }
         Ok(None) => false,

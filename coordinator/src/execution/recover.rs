@@ -13,7 +13,7 @@ use super::{
     publisher::{self, Last, Published},
     relays,
 };
-use crate::job::Job;
+use crate::{catalogue::Cargo, job::Job};
 use futures::StreamExt as _;
 use island_daemon::traces::Span;
 use island_protocol::{
@@ -27,7 +27,7 @@ use island_protocol::{
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Resumes one job of this coordinator.
-pub(super) async fn resume(reservation: Reservation, job: Job) {
+pub(super) async fn resume(reservation: Reservation, job: Job, cargo: Option<Arc<Cargo>>) {
     let execution = reservation.execution.clone();
     let context = &execution.context;
     let subject = job_events(job.id);
@@ -49,12 +49,11 @@ pub(super) async fn resume(reservation: Reservation, job: Job) {
     {
         tracing::warn!(%host, error = %island_daemon::chain::Chain(&error), "Island of a job not read");
     }
-    if let (Some(host), Some(cargo)) = (job.host, context.catalogue.get(job.workload.as_str())) {
+    if let (Some(host), Some(cargo)) = (job.host, &cargo) {
         context.fleet.claim(host, job.key(), &cargo.spec);
     }
     let input = execution.input_memory.reserve_stored(&job.input);
-    let machine =
-        Machine::resumed(job, log.clone(), context.catalogue.clone(), context.terms(), context.now());
+    let machine = Machine::resumed(job, log.clone(), cargo, context.terms(), context.now());
     // Its trace ended with the coordinator that began it.
     execution.spawn(reservation, input, machine, log, published, Span::default());
 }

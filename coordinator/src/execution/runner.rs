@@ -210,8 +210,7 @@ impl Runner {
                 }
             }
             Effect::Compare { host, run } => {
-                let cargo = context.catalogue.get(self.handle.workload.as_str());
-                if let Some(cargo) = cargo.filter(|_| !self.is_own(host)) {
+                if let Some(cargo) = self.handle.cargo.as_ref().filter(|_| !self.is_own(host)) {
                     context.fleet.compare(host, &cargo.spec, run);
                 }
             }
@@ -224,8 +223,7 @@ impl Runner {
 
     /// The Cargo's engine. A Cargo that the catalogue no longer has keeps its job, but not its engine.
     fn engine(&self) -> &str {
-        let cargo = self.execution.context.catalogue.get(self.handle.workload.as_str());
-        cargo.map_or("unknown", |cargo| cargo.spec.runtime_type.as_str())
+        self.handle.cargo.as_ref().map_or("unknown", |cargo| cargo.spec.runtime_type.as_str())
     }
 
     /// Time since the job was accepted.

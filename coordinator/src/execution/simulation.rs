@@ -19,7 +19,10 @@ mod world;
 use std::{env, fs, sync::Arc, time::Duration};
 
 use super::machine::Terms;
-use crate::{catalogue::Catalogue, lease::LeaseTimeouts};
+use crate::{
+    catalogue::{Cargo, Catalogue},
+    lease::LeaseTimeouts,
+};
 use world::{Defect, World};
 
 /// Settings of all jobs.
@@ -69,6 +72,11 @@ pub(super) fn catalogue() -> Arc<Catalogue> {
         fs::write(folder.path().join(format!("{slug}.toml")), text).expect("write a Cargo");
     }
     Arc::new(Catalogue::load(folder.path(), false).expect("a valid catalogue"))
+}
+
+/// One of its Cargos.
+pub(super) fn cargo(slug: &str) -> Option<Arc<Cargo>> {
+    catalogue().get(slug).cloned()
 }
 
 fn setting(name: &str, default: u64) -> u64 {

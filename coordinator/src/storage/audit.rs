@@ -3,7 +3,7 @@
 use island_protocol::{
     api::admin::{AdminAction, AuditEntry},
     credits::MicroCredits,
-    ids::{AccountId, ApiKeyId, HostId, JobId},
+    ids::{AccountId, ApiKeyId, HostId, JobId, Slug},
     time::Timestamp,
 };
 use sqlx::{AssertSqlSafe, Row as _};
@@ -43,6 +43,8 @@ pub(crate) enum Subject<'a> {
     Key(ApiKeyId),
     Host(HostId),
     Job(JobId),
+    /// A Cargo that the account published.
+    Cargo(&'a Slug),
     /// The whole network, or a Cargo, an invitation, a notice or a payout by its name. The account is the operator's.
     Network(&'a str),
 }
@@ -50,6 +52,7 @@ pub(crate) enum Subject<'a> {
 impl Subject<'_> {
     fn text(self) -> Option<String> {
         match self {
+            Self::Cargo(slug) => Some(slug.to_string()),
             Self::Network(name) if !name.is_empty() => Some(name.to_owned()),
             _ => None,
         }
@@ -58,7 +61,7 @@ impl Subject<'_> {
     /// The columns `api_key_id`, `host_id` and `job_id`.
     fn columns(self) -> [Option<String>; 3] {
         match self {
-            Self::Account | Self::Network(_) => [None, None, None],
+            Self::Account | Self::Cargo(_) | Self::Network(_) => [None, None, None],
             Self::Key(id) => [Some(id.to_string()), None, None],
             Self::Host(id) => [None, Some(id.to_string()), None],
             Self::Job(id) => [None, None, Some(id.to_string())],

@@ -13,6 +13,8 @@ pub(crate) const CHAT: &str = "chat";
 pub(crate) const IMAGES: &str = "images";
 /// `POST /api-keys`.
 pub(crate) const KEYS: &str = "api-keys";
+/// `POST /publications`.
+pub(crate) const PUBLICATIONS: &str = "publications";
 
 /// `POST /admin/accounts`.
 pub(crate) const ADMIN_ACCOUNTS: &str = "admin/accounts";

@@ -23,7 +23,7 @@ pub(crate) async fn program(config: &Config, folder: &Path, arguments: &[&str]) 
     command.output().await.expect("island-coordinator starts")
 }
 
-async fn succeeds(config: &Config, folder: &Path, arguments: &[&str]) {
+pub(crate) async fn succeeds(config: &Config, folder: &Path, arguments: &[&str]) {
     let done = program(config, folder, arguments).await;
     assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
 }

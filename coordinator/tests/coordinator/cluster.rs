@@ -11,8 +11,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
+    admin::{Admin, operator},
+    answer,
     island::{Island, completed, signed, token},
-    network::{Event, Events, Network},
+    network::{ECHO, Event, Events, Network},
     soon,
 };
 
@@ -606,4 +608,36 @@ async fn a_coordinator_waits_for_the_migrations_of_another_for_as_long_as_they_t
     let running = running.unwrap_or_else(|error| panic!("{}", island_daemon::chain::Chain(&error)));
     soft.cancel();
     soon("its end", running).await.expect("no panic").expect("served");
+}
+
+#[tokio::test]
+async fn a_published_cargo_is_served_by_all_of_them_without_a_restart() {
+    let (network, peer) = two().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let manifest = ECHO.replace("\"echo\"", "\"my-model\"").replace("aliases = [\"parrot\"]\n", "");
+    let body = json!({ "manifest": manifest });
+    let (status, published) = answer(peer.call(&network, Method::POST, "/publications").json(&body)).await;
+    assert_eq!(status, 201, "{published}");
+    let path = format!("/publications/{}", published["data"]["id"].as_str().expect("an id"));
+    let reason = json!({"reason": "r"});
+    assert_eq!(admin.post(&format!("{path}/approve"), &reason).await.0, 200);
+    let served = async |wanted: usize| {
+        let seen = async {
+            while peer.get(&network, "/cargos").await["count"] != wanted {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("the change at the other coordinator", seen).await;
+    };
+    served(3).await;
+    // A job of it runs, whichever coordinator accepts it.
+    let mut island = Island::start(&network).await;
+    let job = json!({"workload": "my-model", "input": {"prompt": "hi"}});
+    let (status, job) = answer(peer.call(&network, Method::POST, "/jobs").json(&job)).await;
+    assert_eq!(status, 201, "{job}");
+    let run = island.take().await;
+    assert!(island.end(run.key, run.first_event, completed(1, 1)).await.committed);
+    assert_eq!(answer(network.call(Method::DELETE, &path)).await.0, 200);
+    served(2).await;
+    peer.down().await;
 }

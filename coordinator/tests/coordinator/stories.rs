@@ -27,6 +27,7 @@ mod metrics;
 mod money;
 mod network_state;
 mod operators;
+mod publications;
 mod quotas;
 mod reads;
 mod requests;

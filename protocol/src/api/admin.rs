@@ -195,7 +195,7 @@ pub struct ChangeCredits {
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Reason {
-    /// Why, for the audit log; an account that is suspended is shown it.
+    /// Why, for the audit log; an account that is suspended or whose Cargo is rejected is shown it.
     #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = 500)))]
     pub reason: String,
 }
@@ -255,6 +255,10 @@ pub enum AdminAction {
     ConfirmPayout,
     /// Return them to their accounts.
     CancelPayout,
+    /// Serve a Cargo that an account submitted.
+    ApproveCargo,
+    /// Refuse to serve it, or to serve it any longer.
+    RejectCargo,
 }
 
 impl AdminAction {

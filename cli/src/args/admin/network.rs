@@ -1,10 +1,16 @@
 //! Flags of `island admin cargos`, `maintenance` and `notices`.
 
-use clap::{Args, Subcommand};
-use island_protocol::ids::Slug;
+use clap::{
+    Args, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use island_protocol::{api::publication::PublicationState, ids::Slug};
 
 use super::Why;
-use crate::args::values::{self, Expiry};
+use crate::args::{
+    OnPublication, Paging,
+    values::{self, Expiry},
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Cargos {
@@ -14,6 +20,34 @@ pub(crate) enum Cargos {
     Disable(OnCargo),
     /// Accept new jobs of a disabled Cargo again
     Enable(OnCargo),
+    /// Cargos that accounts submitted, newest first
+    Published {
+        /// Only those in this state
+        #[arg(long, value_parser = states())]
+        state: Option<PublicationState>,
+        #[command(flatten)]
+        page: Paging,
+    },
+    /// Show a submitted Cargo with its manifest
+    Show(OnPublication),
+    /// Serve a submitted Cargo, in place of its version before
+    Approve(Review),
+    /// Refuse to serve a submitted Cargo, or to serve it any longer; its open jobs go on
+    Reject(Review),
+}
+
+fn states() -> impl TypedValueParser<Value = PublicationState> {
+    let names = PublicationState::ALL.iter().map(|state| state.as_str());
+    PossibleValuesParser::new(names).try_map(|name| name.parse())
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Review {
+    #[command(flatten)]
+    pub(crate) publication: OnPublication,
+    /// Why, for the audit log; the publisher is shown it
+    #[arg(long)]
+    pub(crate) reason: String,
 }
 
 #[derive(Debug, Args)]

@@ -25,7 +25,7 @@ pub(in crate::api) async fn list(
     State(api): State<Arc<Api>>,
     Operator(_): Operator,
 ) -> Json<Data<Vec<CargoState>>> {
-    let catalogue = &api.execution.context().catalogue;
+    let catalogue = api.execution.context().catalogue();
     Json(Data { data: catalogue.iter().map(|cargo| state(&api, &cargo.entry.slug)).collect() })
 }
 
@@ -64,7 +64,7 @@ async fn change(
 ) -> Answer {
     let reason = reason(body)?;
     let context = api.execution.context();
-    let cargo = context.catalogue.get(&slug);
+    let cargo = context.catalogue().get(&slug).cloned();
     let cargo = cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))?;
     let slug = &cargo.entry.slug;
     let now = context.clock.now();

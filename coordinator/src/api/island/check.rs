@@ -69,7 +69,7 @@ pub(in crate::api) async fn check(
         return Err(checked_recently());
     }
     let data = match choose(&api, request.host_id) {
-        Ok(cargo) => run(&api, request.host_id, account, cargo).await?,
+        Ok(cargo) => run(&api, request.host_id, account, &cargo).await?,
         Err(reason) => not_placed(None, reason),
     };
     Ok(Json(Data { data }))
@@ -80,21 +80,28 @@ fn checked_recently() -> ApiError {
     ApiError::new(Code::RateLimited, message).after(INTERVAL_MS as u64 / 1000)
 }
 
-fn choose(api: &Api, host: HostId) -> Result<&Cargo, &'static str> {
+/// Only of the operators' Cargos: a publisher's could give an Island a speed of its choice.
+fn choose(api: &Api, host: HostId) -> Result<Arc<Cargo>, &'static str> {
     let context = api.execution.context();
-    let cargos = context.catalogue.iter().map(|cargo| cargo.spec.as_ref());
+    let catalogue = context.catalogue();
+    let cargos = catalogue.own().map(|cargo| cargo.spec.as_ref());
     let chosen = context.fleet.consider(host, Instant::now(), |island| placement::quickest(cargos, island));
     match chosen {
         None => Err("the Island has not registered"),
         Some(Err(None)) => Err("no_model_near"),
         Some(Err(Some(reason))) => Err(reason.as_str()),
-        Some(Ok(spec)) => context.catalogue.get(spec.slug.as_str()).ok_or("no_model_near"),
+        Some(Ok(spec)) => catalogue.get(spec.slug.as_str()).cloned().ok_or("no_model_near"),
     }
 }
 
 /// Runs the job. A language model runs it twice, because speed is measured from the beginning of a job to its end as
 /// this coordinator sees them: an Island that reports when it loads and when it computes could choose its speed.
-async fn run(api: &Api, host: HostId, account: AccountId, cargo: &Cargo) -> Result<IslandCheck, ApiError> {
+async fn run(
+    api: &Api,
+    host: HostId,
+    account: AccountId,
+    cargo: &Arc<Cargo>,
+) -> Result<IslandCheck, ApiError> {
     let mut check = run_once(api, host, account, cargo, FIRST).await?;
     if !check.passed || cargo.spec.runtime_type != RuntimeType::Llmcpp {
         // A program's output has no tokens of a model.
@@ -116,7 +123,7 @@ async fn run_once(
     api: &Api,
     host: HostId,
     account: AccountId,
-    cargo: &Cargo,
+    cargo: &Arc<Cargo>,
     limits: JobLimits,
 ) -> Result<IslandCheck, ApiError> {
     let input = varied(cargo)?;
@@ -126,7 +133,7 @@ async fn run_once(
     let begun = Instant::now();
     let (id, since) = (job.id, job.created_at.plus_ms(-limits.interval_ms));
     let trace = api.execution.context().traces.begin("job", Kind::Internal, observe::trace());
-    let new = api.execution.prepare(job, &cargo.spec, trace).ok_or_else(too_many_inputs)?;
+    let new = api.execution.prepare(job, cargo, trace).ok_or_else(too_many_inputs)?;
     if !new.is_placed() {
         return Ok(not_placed(Some(cargo), "its last free slot was taken meanwhile"));
     }

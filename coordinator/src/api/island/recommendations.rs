@@ -30,14 +30,14 @@ pub(in crate::api) async fn recommendations(
     let unknown = || ApiError::new(Code::HostNotFound, "there is no such Island");
     api.execution.account_and_key(host_id).await?.ok_or_else(unknown)?;
     let context = api.execution.context();
+    let catalogue = context.catalogue();
     let able = context.fleet.inspect(host_id, |island| {
-        let cargos = context
-            .catalogue
+        let cargos = catalogue
             .iter()
             .filter(|cargo| !cargo.spec.artifacts.is_empty() && api.network.is_enabled(&cargo.entry.slug));
         // Without a registration the Island's hardware is unknown.
         let Some(island) = island else { return Vec::new() };
-        cargos.filter(|cargo| placement::able(&cargo.spec, island).is_ok()).collect::<Vec<&Cargo>>()
+        cargos.filter(|cargo| placement::able(&cargo.spec, island).is_ok()).collect::<Vec<&Arc<Cargo>>>()
     });
     let able = able.ok_or_else(unknown)?;
     let since = context.clock.now().plus_ms(-HOUR_MS);

@@ -48,7 +48,8 @@ pub(in crate::api) async fn submit(
 ) -> Result<(StatusCode, Replayed, Json<Data<SubmittedJob>>), ApiError> {
     let key = IdempotencyKey::read(&headers, JOBS, &fields)?;
     let SubmitJob { workload, input, priority } = fields.parse()?;
-    let cargo = api.execution.context().catalogue.named(&workload);
+    let catalogue = api.execution.context().catalogue();
+    let cargo = catalogue.named(&workload);
     let cargo = cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))?;
     let (job, replayed) = match accept(&api, caller, cargo, input, priority, key, OnDisconnect::Run).await? {
         Submission::New(_, job) => (job, false),
@@ -89,7 +90,7 @@ pub(in crate::api) enum Submission {
 pub(in crate::api) async fn accept(
     api: &Api,
     caller: Caller,
-    cargo: &Cargo,
+    cargo: &Arc<Cargo>,
     input: Map<String, Value>,
     priority: u8,
     key: Option<IdempotencyKey>,
@@ -122,7 +123,7 @@ pub(in crate::api) async fn accept(
     // A repeated request with the same key reads the result.
     job.cancel_unread = on_disconnect == OnDisconnect::Cancel && key.is_none();
     let trace = api.execution.context().traces.begin("job", Kind::Internal, observe::trace());
-    let new = api.execution.prepare(job.clone(), &cargo.spec, trace).ok_or_else(too_many_inputs)?;
+    let new = api.execution.prepare(job.clone(), cargo, trace).ok_or_else(too_many_inputs)?;
     let (execution, limit) = (api.execution.clone(), api.rules.concurrent_jobs);
     let life_ms = api.rules.idempotency_ms;
     let accepted = api.execution.shielded(async move {

@@ -59,7 +59,7 @@ impl Driven {
         let start = Instant::now();
         let now = Now { instant: start, wall: Timestamp::from_unix_ms(WALL_MS) };
         let log = Arc::new(Log::new(job.head.clone()));
-        let machine = Machine::new(job, log, simulation::catalogue(), TERMS, now);
+        let machine = Machine::new(job, log, simulation::cargo("story"), TERMS, now);
         Self { machine, start, ms: 0, skew_ms: 0 }
     }
 
@@ -217,7 +217,7 @@ fn an_unread_job_is_cancelled_after_a_restart() {
     let now = Now { instant: driven.start, wall: Timestamp::from_unix_ms(WALL_MS) };
     let stored = Job { cancel_unread: true, ..job() };
     let log = Arc::new(Log::new(stored.head.clone()));
-    driven.machine = Machine::resumed(stored, log, simulation::catalogue(), TERMS, now);
+    driven.machine = Machine::resumed(stored, log, simulation::cargo("story"), TERMS, now);
     driven.step(Input::Begin);
     driven.ms = 20_000;
     assert!(driven.tick().is_empty(), "somebody reads it");
@@ -264,7 +264,7 @@ fn a_coordinator_whose_clock_is_wrong_ends_no_job_that_it_takes_over() {
         let stored = Job { attempt, epoch: attempt.into(), host, status: JobStatus::Queued, ..job() };
         let log = Arc::new(Log::new(stored.head.clone()));
         let now = Now { instant: driven.start, wall };
-        driven.machine = Machine::resumed(stored, log, simulation::catalogue(), TERMS, now);
+        driven.machine = Machine::resumed(stored, log, simulation::cargo("story"), TERMS, now);
         driven.step(Input::Begin);
         driven.ms = 20_000;
         assert!(driven.tick().is_empty(), "{skew_ms} {host:?}");

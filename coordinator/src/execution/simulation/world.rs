@@ -920,7 +920,8 @@ impl World {
             return;
         }
         let log = Arc::new(Log::new(job.head.clone()));
-        let machine = Machine::new(job, log.clone(), self.catalogue.clone(), TERMS, now);
+        let cargo = self.catalogue.get(job.workload.as_str()).cloned();
+        let machine = Machine::new(job, log.clone(), cargo, TERMS, now);
         self.spawn(index, id, machine, log, (0, 0));
     }
 
@@ -1325,7 +1326,8 @@ impl World {
             self.coordinators[index].claims.insert(job.key(), host);
         }
         self.log(format!("coordinator {index} resumes {id} with {} events", log.next() - 1));
-        let mut machine = Machine::resumed(job, log.clone(), self.catalogue.clone(), TERMS, now);
+        let cargo = self.catalogue.get(job.workload.as_str()).cloned();
+        let mut machine = Machine::resumed(job, log.clone(), cargo, TERMS, now);
         if self.defect == Some(Defect::ContinuedLog) {
             machine.assume_complete_log();
         }
