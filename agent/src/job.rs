@@ -196,6 +196,7 @@ impl JobContext {
             input: assignment.input.clone(),
             artifacts: files.paths.clone(),
             continues: assignment.continues.clone(),
+            continues_reasoning: assignment.continues_reasoning.clone(),
             scope: assignment.scope.clone(),
         };
         // Before the worker receives the attempt: it mounts the folder into the container.

@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn token(n: u64) -> Numbered<AttemptEvent> {
-        Numbered { n, event: AttemptEvent::Token { content: format!("t{n}\n"), count: 1 } }
+        Numbered { n, event: AttemptEvent::token(format!("t{n}\n"), 1) }
     }
 
     fn ended() -> AttemptEvent {

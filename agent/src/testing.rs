@@ -114,6 +114,7 @@ pub(crate) fn assignment(job: u128, epoch: u64) -> Assignment {
         },
         input: json!({"prompt": "hello", "max_tokens": 3}),
         continues: None,
+        continues_reasoning: None,
         scope: "a".into(),
         isolated: false,
         deadline: Timestamp::from_unix_ms(i64::MAX),

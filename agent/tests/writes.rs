@@ -23,7 +23,7 @@ fn key(job: u128) -> AttemptKey {
 }
 
 fn token(n: u64) -> Numbered<AttemptEvent> {
-    Numbered { n, event: AttemptEvent::Token { content: format!("token {n}"), count: 1 } }
+    Numbered { n, event: AttemptEvent::token(format!("token {n}"), 1) }
 }
 
 fn nth(n: u64, then: &str) -> String {
@@ -117,6 +117,7 @@ fn record(job: u128) -> Record {
         },
         input: serde_json::Value::Null,
         continues: None,
+        continues_reasoning: None,
         scope: "a".into(),
         isolated: false,
         deadline: Timestamp::from_unix_ms(1),

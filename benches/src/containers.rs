@@ -164,6 +164,7 @@ impl Bench {
             input: json!({}),
             artifacts,
             continues: None,
+            continues_reasoning: None,
             scope: String::new(),
         };
         let started = Instant::now();

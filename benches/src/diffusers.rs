@@ -122,6 +122,7 @@ async fn step_ms(engine: &Diffusers, side: usize) -> Result<f64> {
         input,
         artifacts: BTreeMap::new(),
         continues: None,
+        continues_reasoning: None,
         scope: String::new(),
     };
     let listening = async {

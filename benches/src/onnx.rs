@@ -182,6 +182,7 @@ async fn embed(engine: &Onnx, text: &str) -> Result<Value> {
         input,
         artifacts: BTreeMap::new(),
         continues: None,
+        continues_reasoning: None,
         scope: String::new(),
     };
     match engine.run(request, context).await {

@@ -11,7 +11,7 @@
 //! let job = client.submit_job("llm-chat", serde_json::json!({"prompt": "Hello", "max_tokens": 32}), 0).await?;
 //! let mut events = client.job_events(job.id, None);
 //! while let Some(event) = events.next().await {
-//!     if let JobEvent::Token { content } = event?.event {
+//!     if let JobEvent::Token { content, .. } = event?.event {
 //!         eprint!("{content}");
 //!     }
 //! }

@@ -134,7 +134,7 @@ mod tests {
                 let wanted = wanted
                     .ok_or(Refused::Final(from))
                     .map(|to| if to == from { Vec::new() } else { vec![only.to(to)] });
-                // A version that is served and approved again is not replaced by itself.
+                // A version that is served and approved again does not replace itself.
                 assert_eq!(changes, wanted, "{from:?} {step:?}");
             }
         }

@@ -59,7 +59,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_breaks_out_of_a_frame(content in "(\\PC|\n|\r|event: done|data: |\u{2028}){0,20}") {
-            let frame = job_frame(&Numbered { n: 7, event: JobEvent::Token { content: content.clone() } });
+            let frame = job_frame(&Numbered { n: 7, event: JobEvent::token(content.clone()) });
             let text = std::str::from_utf8(&frame).expect("text");
             let lines: Vec<&str> = text.split('\n').collect();
             prop_assert_eq!(lines.len(), 5);

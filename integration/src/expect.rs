@@ -27,7 +27,7 @@ impl Story {
     /// Adds an event.
     pub fn push(&mut self, event: Numbered<JobEvent>) {
         self.numbers.push(event.n);
-        if let JobEvent::Token { content } = &event.event {
+        if let JobEvent::Token { content, .. } = &event.event {
             self.text.push_str(content);
         }
         self.last = Some(event.event);

@@ -42,6 +42,16 @@ fn openai_for_python() {
 }
 
 #[test]
+fn openai_for_python_with_pictures_and_reasoning() {
+    satisfies(python(), "openai_vision.py");
+}
+
+#[test]
+fn anthropic_for_python() {
+    satisfies(python(), "anthropic_messages.py");
+}
+
+#[test]
 fn openai_for_node() {
     let mut node = Command::new("node");
     node.env("NODE_PATH", installed(".tools/node/node_modules"));

@@ -51,9 +51,7 @@ async fn an_island_cannot_speak_for_another() {
     let forged = |epoch| Output {
         v: FABRIC_VERSION,
         key: AttemptKey { job_id: job.id, attempt: 1, epoch },
-        events: (1..200)
-            .map(|n| Numbered { n, event: AttemptEvent::Token { content: "forged".into(), count: 1 } })
-            .collect(),
+        events: (1..200).map(|n| Numbered { n, event: AttemptEvent::token("forged".into(), 1) }).collect(),
     };
     for epoch in 0..20 {
         let payload = serde_json::to_vec(&forged(epoch)).expect("json");

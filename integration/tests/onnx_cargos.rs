@@ -100,19 +100,25 @@ async fn a_gpu_runs_graphs_and_the_processor_quantized_ones() {
     }
 }
 
-#[tokio::test]
-async fn embeddings_are_served_to_openai_clients() {
-    let fixtures = [Fixture::named("minilm"), Fixture::named("distilbert-sst2")];
-    let (_cargos, network) = network(&fixtures);
+/// What a script of `clients/` prints.
+fn printed(network: &Network, script: &str, arguments: &[&str]) -> Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
     let output = Command::new(root.join(".tools/venv/bin/python"))
-        .arg(root.join("integration/clients/openai_embeddings.py"))
+        .arg(root.join("integration/clients").join(script))
         .args([&format!("{}/api/v1", network.info("api_url")), network.info("api_key")])
+        .args(arguments)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .expect("run the client");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let output: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[tokio::test]
+async fn embeddings_are_served_to_openai_clients() {
+    let fixtures = [Fixture::named("minilm"), Fixture::named("distilbert-sst2")];
+    let (_cargos, network) = network(&fixtures);
+    let output = printed(&network, "openai_embeddings.py", &[]);
     let packed = output["packed"].as_array().expect("vectors");
     assert_eq!(output["model"], "minilm");
     assert!(output["tokens"].as_u64().is_some_and(|tokens| tokens > 10), "{output}");
@@ -132,4 +138,55 @@ async fn embeddings_are_served_to_openai_clients() {
             assert!(apart.abs() < 1e-6, "{one} is not {other}");
         }
     }
+}
+
+#[tokio::test]
+async fn transcripts_are_served_to_openai_clients() {
+    let fixtures = ["whisper", "wav2vec2", "moonshine"].map(Fixture::named);
+    let (_cargos, network) = network(&fixtures);
+    let sound = fixtures[0].folder.join("full.flac");
+    let output = printed(&network, "openai_audio.py", &[&sound.to_string_lossy()]);
+    let case = fixtures[0].cases.iter().find(|case| case.name == "segments").expect("a case with times");
+    let verbose = &output["verbose"];
+    assert_eq!(agree(&fixtures[0], case, verbose), Vec::<String>::new());
+    assert_eq!((&verbose["task"], &verbose["language"]), (&json!("transcribe"), &json!("en")));
+    assert_eq!(verbose["duration"], 4.9);
+    assert_eq!(output["seconds"], verbose["duration"]);
+    let segments = case.output["segments"].as_array().expect("segments").len();
+    let arrows = |format: &str| output[format].as_str().expect("text").matches(" --> ").count();
+    assert_eq!((arrows("srt"), arrows("vtt")), (segments, segments));
+    assert!(output["vtt"].as_str().is_some_and(|text| text.starts_with("WEBVTT\n\n")), "{output}");
+    assert_eq!(output["plain"], format!("{}\n", output["text"].as_str().expect("a text")));
+    let words = output["words"]["words"].as_array().expect("words");
+    let joined: Vec<&str> = words.iter().filter_map(|word| word["word"].as_str()).collect();
+    assert_eq!(output["words"]["text"], joined.join(" "));
+    assert_eq!(output["words"]["segments"].as_array().map(Vec::len), Some(words.len()));
+    assert!(output["translated"].as_str().is_some_and(|text| !text.is_empty()), "{output}");
+    let (cannot, stream) = (json!([422, "invalid_input"]), json!([422, "validation_error"]));
+    assert_eq!(output["refused"], json!([cannot, cannot, stream, [404, "workload_not_found"]]));
+}
+
+#[tokio::test]
+async fn documents_are_ranked_for_cohere_clients() {
+    let fixture = Fixture::named("bert-rank");
+    let (_cargos, network) = network(std::slice::from_ref(&fixture));
+    let case = fixture.cases.first().expect("a case");
+    let texts = |value: &Value| -> Vec<String> { serde_json::from_value(value.clone()).expect("texts") };
+    let documents = texts(&case.input["documents"]);
+    let query = case.input["query"].as_str().expect("a query");
+    let arguments: Vec<&str> = [query].into_iter().chain(documents.iter().map(String::as_str)).collect();
+    let output = printed(&network, "cohere_rerank.py", &arguments);
+    let scores: Vec<f64> = serde_json::from_value(case.output["scores"].clone()).expect("scores");
+    let mut best: Vec<usize> = (0..scores.len()).collect();
+    best.sort_by(|&one, &other| scores[other].total_cmp(&scores[one]));
+    let old = output["old"].as_array().expect("results");
+    for (found, &index) in old.iter().zip(&best) {
+        assert_eq!((&found[0], &found[2]), (&json!(index), &json!(documents[index])));
+        let apart = found[1].as_f64().expect("a score") - scores[index];
+        assert!(apart.abs() <= case.tolerance, "{found} instead of {}", scores[index]);
+    }
+    let new: Vec<Value> = old.iter().take(2).map(|found| json!([found[0], found[1]])).collect();
+    assert_eq!((old.len(), &output["new"]), (scores.len(), &json!(new)));
+    assert!(output["tokens"].as_f64().is_some_and(|tokens| tokens > 10.0), "{output}");
+    assert_eq!(output["refused"], json!([404, "workload_not_found"]));
 }

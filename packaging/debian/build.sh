@@ -69,7 +69,7 @@ for worker in "$built"/island-worker-*; do
     case $worker in *.d|*simulated) ;; *) put "$worker" "$agent/usr/lib/island" ;; esac
 done
 # By the names under which the workers load them.
-for library in "$built"/libggml*.so.0 "$built"/libllama*.so.0; do put "$library" "$agent/usr/lib/island" 0644; done
+for library in "$built"/libggml*.so.0 "$built"/libllama*.so.0 "$built"/libmtmd.so.0; do put "$library" "$agent/usr/lib/island" 0644; done
 for backend in "$built"/backends/*.so; do put "$backend" "$agent/usr/lib/island/backends" 0644; done
 scripts/vulkan.sh module "$agent/usr/lib/island/backends/vulkan"
 if [ -f .tools/lib/libonnxruntime.so ]; then

@@ -108,6 +108,54 @@ pub struct ChatRequest {
     /// `none`, `auto`, `required`, or one function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<Value>,
+    /// How much the model reasons before it answers; `none` for not at all. Models that do not reason ignore it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["none", "minimal", "low", "medium", "high", "xhigh", null])))]
+    pub reasoning_effort: Option<String>,
+    /// Maximum number of tokens of the reasoning; 0 for none. Not in OpenAI's API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 9_223_372_036_854_775_807_u64)))]
+    pub max_reasoning_tokens: Option<u64>,
+    /// `{"effort", "max_tokens", "enabled", "exclude"}`, as OpenRouter's clients send: `effort` and `max_tokens` are `reasoning_effort` and
+    /// `max_reasoning_tokens`, and `exclude` leaves the reasoning out of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<ReasoningOptions>,
+    /// Variables of chat templates, as vLLM's and llama.cpp's clients send; only `enable_thinking` and `thinking` are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template_kwargs: Option<TemplateOptions>,
+}
+
+/// How a model reasons before it answers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct ReasoningOptions {
+    /// As [`ChatRequest::reasoning_effort`], which overrides it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["none", "minimal", "low", "medium", "high", "xhigh", null])))]
+    pub effort: Option<String>,
+    /// As [`ChatRequest::max_reasoning_tokens`], which overrides it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 9_223_372_036_854_775_807_u64)))]
+    pub max_tokens: Option<u64>,
+    /// Whether the model reasons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// Whether the reasoning is left out of the answer.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<bool>"))]
+    pub exclude: bool,
+}
+
+/// Variables of a chat template.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct TemplateOptions {
+    /// Whether the model reasons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enable_thinking: Option<bool>,
+    /// The name of the same variable in other templates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<bool>,
 }
 
 /// Reads null as the default value, as clients send it for options that are not set.
@@ -134,17 +182,31 @@ pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["system", "developer", "user", "assistant", "tool"])))]
     pub role: String,
-    /// A string, or a list of parts of type `text`; null next to tool calls.
+    /// A string, or a list of parts of the types `text` and, for models that see, `image_url`; null next to tool calls.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
         {"type": ["string", "null"]},
         {"type": "array", "items": {
             "type": "object",
-            "required": ["type", "text"],
-            "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+            "anyOf": [
+                {
+                    "required": ["type", "text"],
+                    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+                },
+                {
+                    "required": ["type", "image_url"],
+                    "properties": {
+                        "type": {"const": "image_url"},
+                        "image_url": {"type": "object", "required": ["url"], "properties": {"url": {"type": "string"}}},
+                    },
+                },
+            ],
         }},
     ])))]
     pub content: Value,
+    /// Reasoning of the assistant before the content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
     /// Tool calls of the assistant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<Vec<ToolCall>>,
@@ -261,6 +323,9 @@ pub struct Delta {
     /// Text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+    /// Reasoning before the text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
     /// Tool calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<Vec<ToolCallDelta>>,

@@ -30,6 +30,9 @@ pub enum AttemptEvent {
         /// Number of model tokens in it.
         #[serde(default)]
         count: u32,
+        /// Whether it belongs to the reasoning before the answer.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        reasoning: bool,
     },
     /// Step `step` of `total`.
     Progress {
@@ -53,6 +56,13 @@ pub enum AttemptEvent {
         /// The outcome.
         outcome: Outcome,
     },
+}
+
+impl AttemptEvent {
+    /// A piece of an answer that stands for `count` model tokens.
+    pub fn token(content: String, count: u32) -> Self {
+        Self::Token { content, count, reasoning: false }
+    }
 }
 
 /// An encoded image.
@@ -86,6 +96,9 @@ pub enum JobEvent {
     Token {
         /// The text.
         content: String,
+        /// Whether it belongs to the reasoning before the answer.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        reasoning: bool,
     },
     /// Step `step` of `total`.
     Progress {
@@ -130,6 +143,11 @@ pub enum JobEvent {
 impl JobEvent {
     /// All SSE event names.
     pub const NAMES: [&str; 6] = ["token", "progress", "status", "image", "done", "error"];
+
+    /// A piece of an answer.
+    pub fn token(content: String) -> Self {
+        Self::Token { content, reasoning: false }
+    }
 
     /// A state without a reason.
     pub fn status(state: impl Into<String>) -> Self {

@@ -126,6 +126,9 @@ pub struct Assignment {
     /// Text that earlier attempts delivered: the reply continues after it and does not repeat it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<String>,
+    /// Reasoning that earlier attempts delivered before that text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues_reasoning: Option<String>,
     /// Opaque name under which jobs of one account may share state such as prompt prefixes.
     pub scope: String,
     /// Whether the worker must exit afterwards.

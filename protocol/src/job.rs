@@ -70,6 +70,9 @@ pub struct Usage {
     pub completion_tokens: u64,
     /// The sum of both.
     pub total_tokens: u64,
+    /// What the generated tokens are; absent if all of them are the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_tokens_details: Option<CompletionTokensDetails>,
     /// Credits charged; absent until the job is settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credits_used: Option<MicroCredits>,
@@ -79,6 +82,14 @@ pub struct Usage {
     /// The device on which the model ran, as its API and name: `cpu`, `vulkan: NAME`, `webgpu: NAME`. Absent if the engine does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
+}
+
+/// What generated tokens are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct CompletionTokensDetails {
+    /// Tokens of the reasoning before the answer.
+    pub reasoning_tokens: u64,
 }
 
 impl Usage {

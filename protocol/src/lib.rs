@@ -14,7 +14,7 @@
 //! | [`host`] | hardware and load of an Island |
 //! | [`fabric`] | the messages on NATS |
 //! | [`subjects`] | building and parsing subject names, in one place |
-//! | [`api`], [`chat`] | HTTP bodies |
+//! | [`api`], [`chat`], [`images`], [`audio`], [`rerank`], [`messages`] | HTTP bodies |
 //! | [`problem`] | the error body and its stable codes |
 //!
 //! With the feature `openapi`, the types of HTTP bodies implement `schemars::JsonSchema`.
@@ -25,6 +25,7 @@ pub mod address;
 pub mod api;
 pub mod artifact;
 pub mod asking;
+pub mod audio;
 pub mod cargo;
 pub mod chat;
 pub mod credits;
@@ -37,7 +38,9 @@ pub mod host;
 pub mod ids;
 pub mod images;
 pub mod job;
+pub mod messages;
 pub mod problem;
+pub mod rerank;
 #[cfg(feature = "openapi")]
 mod schema;
 pub mod subjects;

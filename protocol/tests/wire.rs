@@ -258,7 +258,7 @@ fn output_with_every_event() {
     let events = [
         AttemptEvent::Status { state: "running".into() },
         AttemptEvent::Progress { step: 1, total: 2, phase: Some("load".into()) },
-        AttemptEvent::Token { content: "Grüße ".into(), count: 2 },
+        AttemptEvent::token("Grüße ".into(), 2),
         AttemptEvent::Image(image),
         AttemptEvent::Ended {
             outcome: Outcome::Completed {
@@ -310,6 +310,7 @@ fn to_islands() {
             },
             input: json!({ "prompt": "Hello" }),
             continues: None,
+            continues_reasoning: None,
             scope: "0123abcd".into(),
             isolated: true,
             deadline: now().plus_ms(600_000),
@@ -337,7 +338,7 @@ fn job_events() {
     let events = [
         JobEvent::status("queued"),
         JobEvent::Progress { step: 1, total: 2, phase: None },
-        JobEvent::Token { content: "Hi".into() },
+        JobEvent::token("Hi".into()),
         JobEvent::Image(image),
         JobEvent::Done { usage: Usage::tokens(3, 2), output: None, finish_reason: None },
         JobEvent::Error { error: "the worker died".into(), code: "runtime_crashed".into() },

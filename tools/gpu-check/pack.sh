@@ -35,7 +35,7 @@ scripts/vulkan.sh module "$root/bin/backends/vulkan"
 for program in island island-agent island-coordinator island-worker-{llmcpp,onnx,diffusers} examples/{bare_loop,worker_speed,image}; do
     install -m 0755 -s "$built/$program" "$root/bin/"
 done
-cp "$built"/libggml*.so.0 "$built"/libllama*.so.0 "$root/bin/"
+cp "$built"/libggml*.so.0 "$built"/libllama*.so.0 "$built"/libmtmd.so.0 "$root/bin/"
 cp "$built"/backends/*.so "$root/bin/backends/"
 cp .tools/bin/nats-server "$root/bin/"
 # ONNX Runtime with its plugin, as the package has them.

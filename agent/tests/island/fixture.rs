@@ -338,6 +338,7 @@ pub(crate) fn assignment(input: Value) -> Assignment {
         },
         input,
         continues: None,
+        continues_reasoning: None,
         scope: "account".into(),
         isolated: false,
         deadline: now().plus_ms(600_000),

@@ -82,7 +82,7 @@ impl Agent {
 }
 
 fn token(content: String) -> AttemptEvent {
-    AttemptEvent::Token { content, count: 1 }
+    AttemptEvent::token(content, 1)
 }
 
 fn completed(output: Option<String>) -> AttemptEvent {

@@ -95,7 +95,14 @@ fn request(program: &Program, file: &Path) -> Result<RunRequest> {
     let cargo: CargoSpec =
         serde_json::from_value(json!({"slug": "bench", "runtime_type": "wasm", "required_ram_mb": 64}))?;
     let artifacts = BTreeMap::from([("model".to_owned(), file.to_owned())]);
-    Ok(RunRequest { cargo, input: program.input.clone(), artifacts, continues: None, scope: String::new() })
+    Ok(RunRequest {
+        cargo,
+        input: program.input.clone(),
+        artifacts,
+        continues: None,
+        continues_reasoning: None,
+        scope: String::new(),
+    })
 }
 
 async fn play(engine: &Wasm, request: RunRequest) -> Result<()> {

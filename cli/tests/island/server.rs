@@ -281,9 +281,10 @@ fn publications(method: &Method, path: &str, body: &str) -> Response {
             "code":"invalid_manifest","param":"manifest","details":[
             {"line":2,"message":"price_per_job is below zero"},{"line":3,"message":"name is empty"}]"#,
         ),
-        (&Method::POST, "/publications") if body.contains("llm-chat") => {
-            problem(422, r#""message":"llm-chat is a slug of the network's own catalogue","code":"slug_taken""#)
-        }
+        (&Method::POST, "/publications") if body.contains("llm-chat") => problem(
+            422,
+            r#""message":"llm-chat is a slug of the network's own catalogue","code":"slug_taken""#,
+        ),
         (&Method::POST, "/publications") => json(201, format!(r#"{{"data":{}}}"#, publication("submitted"))),
         (&Method::GET, "/publications") => json(
             200,

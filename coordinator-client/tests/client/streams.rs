@@ -18,7 +18,7 @@ async fn read(events: &mut EventStream) -> (Vec<u64>, Option<ClientError>) {
         match event {
             Ok(event) => {
                 if event.n < TOTAL {
-                    assert_eq!(event.event, JobEvent::Token { content: format!("t{}", event.n) });
+                    assert_eq!(event.event, JobEvent::token(format!("t{}", event.n)));
                 }
                 seen.push(event.n);
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::{
     extract::FromRequestParts,
-    http::{Method, header, request::Parts},
+    http::{HeaderMap, Method, header, request::Parts},
 };
 use island_protocol::{
     api::key::Scope,
@@ -50,12 +50,7 @@ impl FromRequestParts<Arc<Api>> for Caller {
         }
         let missing =
             || ApiError::new(Code::MissingApiKey, "send the header Authorization: Bearer <API key>");
-        let value = parts.headers.get(header::AUTHORIZATION).ok_or_else(missing)?;
-        let value = value.to_str().map_err(|_| missing())?;
-        let (scheme, secret) = value.split_once(' ').ok_or_else(missing)?;
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(missing());
-        }
+        let secret = secret_of(&parts.headers).ok_or_else(missing)?;
         let client = parts.extensions.get().copied().unwrap_or(Client(None));
         api.invalid_keys.check(client)?;
         let holder = match authenticate(api, secret.trim()).await {
@@ -85,6 +80,15 @@ impl FromRequestParts<Arc<Api>> for Caller {
             has_quotas: holder.has_quotas,
         })
     }
+}
+
+/// The key of a request: in `Authorization`, or in the header of Anthropic's clients.
+fn secret_of(headers: &HeaderMap) -> Option<&str> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else {
+        return headers.get("x-api-key")?.to_str().ok();
+    };
+    let (scheme, secret) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(secret)
 }
 
 /// The account behind a request, which is an operator's.

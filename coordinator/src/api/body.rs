@@ -22,9 +22,12 @@ use island_protocol::{
         quota::{Quotas, SetQuotas},
         signup::{CreateInvitation, FinishLogin, SignUp},
     },
+    audio::AudioRequest,
     chat::{ChatRequest, EmbeddingsRequest},
     images::ImagesRequest,
+    messages::MessagesRequest,
     problem::Code,
+    rerank::RerankRequest,
 };
 use jsonschema::Validator;
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -34,7 +37,10 @@ use serde::{
 };
 use serde_json::{Map, Number, Value};
 
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
 
 use super::{Api, ApiError, MAX_BODY, auth::Caller};
 use crate::catalogue::cargo;
@@ -77,13 +83,35 @@ impl FromRequest<Arc<Api>> for Keyed {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, api: &Arc<Api>) -> Result<Self, ApiError> {
-        let (mut parts, body) = request.into_parts();
-        let caller = Caller::from_request_parts(&mut parts, api).await?;
-        check_media_type(&parts.headers)?;
-        let _memory = api.bodies.reserve(&parts.headers)?;
-        let bytes = receive(Request::from_parts(parts, body), MAX_BODY, LARGE_TIMEOUT).await?;
+        let Received { caller, media_type: (), bytes, memory: _memory } =
+            receive_keyed(request, api, check_media_type).await?;
         Ok(Self { caller, fields: object(&bytes)? })
     }
+}
+
+/// A large body that is read after the key was checked.
+#[derive(Debug)]
+pub(super) struct Received<'a, T> {
+    pub caller: Caller,
+    /// What the media type states about the body.
+    pub media_type: T,
+    pub bytes: Bytes,
+    /// Reserved while the body is in memory.
+    pub memory: SemaphorePermit<'a>,
+}
+
+/// Receives a body of at most [`MAX_BODY`] bytes whose media type passes `check`.
+pub(super) async fn receive_keyed<T>(
+    request: Request,
+    api: &Arc<Api>,
+    check: impl FnOnce(&HeaderMap) -> Result<T, ApiError>,
+) -> Result<Received<'_, T>, ApiError> {
+    let (mut parts, body) = request.into_parts();
+    let caller = Caller::from_request_parts(&mut parts, api).await?;
+    let media_type = check(&parts.headers)?;
+    let memory = api.bodies.reserve(&parts.headers)?;
+    let bytes = receive(Request::from_parts(parts, body), MAX_BODY, LARGE_TIMEOUT).await?;
+    Ok(Received { caller, media_type, bytes, memory })
 }
 
 /// The memory for large bodies, shared by all requests.
@@ -98,7 +126,7 @@ impl Default for BodyMemory {
 
 impl BodyMemory {
     /// Reserves memory for the body of a request with these headers, until the result is dropped.
-    fn reserve(&self, headers: &HeaderMap) -> Result<tokio::sync::SemaphorePermit<'_>, ApiError> {
+    fn reserve(&self, headers: &HeaderMap) -> Result<SemaphorePermit<'_>, ApiError> {
         let length = content_length(headers).unwrap_or(MAX_BODY as u64).min(MAX_BODY as u64);
         self.0.try_acquire_many(length as u32).map_err(|_| {
             ApiError::new(Code::ServiceUnavailable, "too many large requests arrive at once; try again")
@@ -267,6 +295,7 @@ macro_rules! request_bodies {
 
 request_bodies![
     AnnotateHost,
+    AudioRequest,
     ChangeCredits,
     ChatRequest,
     CreateAccount,
@@ -279,9 +308,11 @@ request_bodies![
     FinishLogin,
     ImagesRequest,
     IslandRequest,
+    MessagesRequest,
     Pair,
     Quotas,
     Reason,
+    RerankRequest,
     SetQuotas,
     SignUp,
     SubmitJob,
@@ -299,10 +330,27 @@ fn compile<T: JsonSchema>() -> Validator {
 #[derive(Debug)]
 pub(crate) struct Fields(Map<String, Value>);
 
+impl From<Map<String, Value>> for Fields {
+    fn from(fields: Map<String, Value>) -> Self {
+        Self(fields)
+    }
+}
+
 impl Fields {
     /// The fields as they were sent.
     pub(crate) fn values(&self) -> impl Iterator<Item = (&String, &Value)> {
         self.0.iter()
+    }
+
+    /// Reads these fields, which are text in a form, as JSON numbers and truth values where they are such.
+    pub(crate) fn read_scalars(&mut self, names: &[&str]) {
+        for name in names {
+            let Some(field) = self.0.get_mut(*name) else { continue };
+            let read = field.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+            if let Some(read) = read.filter(|read| read.is_number() || read.is_boolean()) {
+                *field = read;
+            }
+        }
     }
 
     /// Validates the body against the schema of a type and reads it as that type. The error names the field.

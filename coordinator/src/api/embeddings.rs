@@ -6,8 +6,6 @@ use axum::{Json, extract::State};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use island_protocol::{
     chat::{Embedding, Embeddings, EmbeddingsRequest, Vector},
-    event::JobEvent,
-    job::Usage,
     problem::Code,
 };
 use serde::Deserialize as _;
@@ -16,17 +14,14 @@ use serde_json::{Map, Value, json};
 use super::{
     Api, ApiError,
     auth::Caller,
-    availability, body,
-    chat::reply::problem,
-    jobs::{
-        follow::{CancelOnDrop, Follower, follow},
-        submit::{OnDisconnect, accept},
-    },
+    body,
+    one_job::{self, Ability, Answered},
 };
-use crate::catalogue::Cargo;
 
-/// The task of a Cargo that embeds.
-const TASK: &str = "feature-extraction";
+const EMBEDS: Ability = Ability {
+    does: "embeds texts",
+    is_of: |cargo| cargo.spec.onnx_task_type.as_deref() == Some("feature-extraction"),
+};
 
 /// Embeds texts.
 pub(super) async fn create(
@@ -42,18 +37,8 @@ pub(super) async fn create(
 
 async fn answer(api: &Arc<Api>, caller: Caller, request: EmbeddingsRequest) -> Result<Embeddings, ApiError> {
     let is_base64 = request.encoding_format.as_deref() == Some("base64");
-    let catalogue = api.execution.context().catalogue();
-    let embeds = |cargo: &&Arc<Cargo>| cargo.spec.onnx_task_type.as_deref() == Some(TASK);
-    let cargo = catalogue.named(&request.model).filter(embeds).ok_or_else(|| {
-        let known: Vec<&str> =
-            catalogue.iter().filter(embeds).map(|cargo| cargo.entry.slug.as_str()).collect();
-        let message = format!("no Cargo {:?} embeds texts; available: {}", request.model, known.join(", "));
-        ApiError::field(Code::WorkloadNotFound, "model", message)
-    })?;
-    availability::check(api, &caller, cargo, None).await?;
-    let accepted = accept(api, caller, cargo, input(&request), 0, None, OnDisconnect::Cancel).await?;
-    let (guard, job, _) = follow(api, accepted).await?;
-    let (output, usage) = end(api, guard, job.workload.as_str()).await?;
+    let cargo = EMBEDS.named(&api.execution.context().catalogue(), &request.model)?;
+    let Answered { job, output, usage } = one_job::run(api, caller, &cargo, input(&request)).await?;
     let vectors = output.get("embeddings").map(Vec::<Vec<f32>>::deserialize);
     let Some(Ok(vectors)) = vectors else {
         return Err(ApiError::new(Code::JobFailed, "the output has no embeddings"));
@@ -64,21 +49,6 @@ async fn answer(api: &Arc<Api>, caller: Caller, request: EmbeddingsRequest) -> R
         embedding: if is_base64 { Vector::Base64(packed(&vector)) } else { Vector::Float(vector) },
     });
     Ok(Embeddings { object: "list".to_owned(), data: data.collect(), model: job.workload.to_string(), usage })
-}
-
-/// Waits for the end of a job.
-async fn end(api: &Api, guard: CancelOnDrop, slug: &str) -> Result<(Value, Usage), ApiError> {
-    let mut follower = Follower::new(guard);
-    follower.begin(api.rules.chat_wait, slug).await?;
-    loop {
-        match &follower.next().await?.event.event {
-            JobEvent::Done { usage, output, .. } => {
-                return Ok((output.clone().unwrap_or_default(), usage.clone()));
-            }
-            JobEvent::Error { error, code } => return Err(problem(code, error)),
-            _ => {}
-        }
-    }
 }
 
 /// The input of a job.

@@ -13,6 +13,8 @@ use island_protocol::{
     problem::{Code, Detail, ErrorBody, Problem},
 };
 
+use serde_json::{Value, json};
+
 use super::observe;
 use crate::storage::StoreError;
 
@@ -29,8 +31,17 @@ pub(crate) struct ApiError {
     details: Vec<Detail>,
     /// Logged, never sent to the client.
     cause: Option<Box<dyn Error + Send + Sync>>,
-    /// Whether the endpoint is one of the OpenAI API, whose errors have a `type`.
-    openai_form: bool,
+    form: Form,
+}
+
+/// The form of an error's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Own,
+    /// With a `type`.
+    OpenAi,
+    /// With a `type`, in an object of the type `error`.
+    Anthropic,
 }
 
 impl ApiError {
@@ -50,7 +61,7 @@ impl ApiError {
             credits: None,
             details: Vec::new(),
             cause: None,
-            openai_form: false,
+            form: Form::Own,
         }
     }
 
@@ -91,7 +102,21 @@ impl ApiError {
 
     /// Adds the `type` that clients of the OpenAI API expect.
     pub(crate) fn in_openai_form(self) -> Self {
-        Self { openai_form: true, ..self }
+        Self { form: Form::OpenAi, ..self }
+    }
+
+    /// Adds what clients of Anthropic's API expect.
+    pub(crate) fn in_anthropic_form(self) -> Self {
+        Self { form: Form::Anthropic, ..self }
+    }
+
+    /// The body as JSON.
+    pub(crate) fn json(&self) -> Value {
+        let mut body = json!(self.body());
+        if self.form == Form::Anthropic {
+            body["type"] = json!("error");
+        }
+        body
     }
 
     /// The body, with the id of the request if the fault is the server's.
@@ -120,21 +145,25 @@ impl ApiError {
                 available: self.credits.as_ref().map(|credits| credits.1),
                 request_id,
                 details: self.details.clone(),
-                kind: self.openai_form.then(|| kind(status).to_owned()),
+                kind: (self.form != Form::Own).then(|| kind(self.form, status).to_owned()),
             },
         }
     }
 }
 
-/// The type of an error in the OpenAI API.
-fn kind(status: u16) -> &'static str {
-    match status {
-        401 => "authentication_error",
-        402 => "insufficient_quota",
-        403 => "permission_error",
-        404 => "not_found_error",
-        429 => "rate_limit_error",
-        500.. => "server_error",
+/// The type of an error in the API of another.
+fn kind(form: Form, status: u16) -> &'static str {
+    match (status, form) {
+        (401, _) => "authentication_error",
+        (402, Form::Anthropic) => "billing_error",
+        (402, _) => "insufficient_quota",
+        (403, _) => "permission_error",
+        (404, _) => "not_found_error",
+        (413, Form::Anthropic) => "request_too_large",
+        (429, _) => "rate_limit_error",
+        (503, Form::Anthropic) => "overloaded_error",
+        (500.., Form::Anthropic) => "api_error",
+        (500.., _) => "server_error",
         _ => "invalid_request_error",
     }
 }
@@ -149,7 +178,7 @@ impl From<StoreError> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, Json(self.body())).into_response();
+        let mut response = (status, Json(self.json())).into_response();
         let mut header = |name: HeaderName, value: HeaderValue| {
             response.headers_mut().insert(name, value);
         };

@@ -11,7 +11,7 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse as _, Response},
 };
-use island_protocol::{event::JobEvent, problem::Code};
+use island_protocol::event::JobEvent;
 use tokio::time::Instant;
 
 use super::{
@@ -25,6 +25,7 @@ use super::{
         stream::{ERROR_DELAY, event_stream},
         submit::{OnDisconnect, accept},
     },
+    one_job::Ability,
 };
 use crate::{
     catalogue::{Cargo, choice::IMAGE_MODELS},
@@ -32,6 +33,8 @@ use crate::{
 };
 use reply::Reply;
 use request::Generation;
+
+const MAKES_IMAGES: Ability = Ability { does: "makes images", is_of: Cargo::makes_images };
 
 /// Makes images, answered at once or streamed.
 pub(super) async fn create(
@@ -93,13 +96,7 @@ fn choose(api: &Api, model: Option<&str>) -> Result<Arc<Cargo>, ApiError> {
     let context = api.execution.context();
     let catalogue = context.catalogue();
     if let Some(model) = model.filter(|model| !IMAGE_MODELS.contains(model)) {
-        let found = catalogue.named(model).filter(|cargo| cargo.makes_images());
-        return found.cloned().ok_or_else(|| {
-            let known = catalogue.iter().filter(|cargo| cargo.makes_images());
-            let known: Vec<&str> = known.map(|cargo| cargo.entry.slug.as_str()).collect();
-            let message = format!("no Cargo {model:?} makes images; available: {}", known.join(", "));
-            ApiError::field(Code::WorkloadNotFound, "model", message)
-        });
+        return MAKES_IMAGES.named(&catalogue, model);
     }
     let islands = context.fleet.snapshot(Instant::now());
     // `None` sorts first, so compare its presence first.
@@ -107,7 +104,5 @@ fn choose(api: &Api, model: Option<&str>) -> Result<Arc<Cargo>, ApiError> {
         let near = islands.nearest(&cargo.spec);
         (near.is_none(), near, cargo.entry.required_ram_mb, cargo.entry.slug.as_str())
     });
-    nearest
-        .cloned()
-        .ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "the catalogue has no Cargo that makes images"))
+    nearest.cloned().ok_or_else(|| MAKES_IMAGES.absent())
 }

@@ -9,6 +9,9 @@ use island_protocol::{
 use jsonschema::{ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;
 
+/// Name of the file by which a language model takes pictures.
+const PROJECTOR: &str = "mmproj";
+
 /// A Cargo that passed every check.
 #[derive(Debug, Clone)]
 pub(crate) struct Cargo {
@@ -57,11 +60,17 @@ impl Cargo {
     /// Whether it serves chat requests, including simulated models.
     pub(crate) fn is_chat(&self) -> bool {
         self.entry.category == Some(Category::Llm)
+            || (self.spec.runtime_type == RuntimeType::Llmcpp && self.task().is_some())
     }
 
-    /// Whether it is a real language model, not a simulated one.
+    /// Whether it is a language model that may be chosen for those who name none, not a simulated one or one for tests.
     pub(crate) fn is_language_model(&self) -> bool {
-        self.is_chat() && !self.spec.is_simulated()
+        self.entry.category == Some(Category::Llm) && !self.spec.is_simulated()
+    }
+
+    /// Whether messages may contain pictures.
+    pub(crate) fn sees(&self) -> bool {
+        self.spec.artifacts.iter().any(|file| file.name == PROJECTOR)
     }
 
     /// Whether it makes images from a prompt alone.
@@ -69,6 +78,17 @@ impl Cargo {
         let needs = self.input_schema.get("required").and_then(Value::as_array);
         self.spec.runtime_type == RuntimeType::Diffusers
             && needs.is_some_and(|names| names.iter().all(|name| name == "prompt"))
+    }
+
+    /// Its task, for the engines that have tasks.
+    pub(crate) fn task(&self) -> Option<&str> {
+        let of_engine = || self.spec.engine.get("task").and_then(Value::as_str);
+        self.spec.onnx_task_type.as_deref().or_else(of_engine)
+    }
+
+    /// Whether it turns speech into text.
+    pub(crate) fn transcribes(&self) -> bool {
+        self.task() == Some("automatic-speech-recognition")
     }
 
     /// The answer to `GET /workloads/:slug`.

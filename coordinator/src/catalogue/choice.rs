@@ -5,6 +5,8 @@
 //! serve: warm before on disk before to be downloaded, then the smaller; `llm-chat`, the model that comes with the
 //! project, is chosen last. A published Cargo serves only those who name it.
 
+pub(crate) mod speech;
+
 use std::{collections::HashMap, sync::Arc};
 
 use island_protocol::ids::Slug;
@@ -31,7 +33,10 @@ pub(crate) const IMAGE_MODELS: [&str; 6] =
 
 /// Whether a name means a model of the network's choice, so that no account may publish a Cargo of that name.
 pub(super) fn is_reserved(name: &str) -> bool {
-    name == SHIPPED || IMAGE_MODELS.contains(&name) || WELL_KNOWN.iter().any(|(known, _)| *known == name)
+    name == SHIPPED
+        || IMAGE_MODELS.contains(&name)
+        || speech::size_of(name).is_some()
+        || WELL_KNOWN.iter().any(|(known, _)| *known == name)
 }
 
 /// How near the files of each language model are to the nearest Island that can serve it.

@@ -133,7 +133,7 @@ mod tests {
             let (mut relayed, mut last) = (Vec::new(), after);
             let mut reader = log.read(after);
             for (from, count) in messages {
-                let events = (from..from + count).map(|n| Numbered { n, event: JobEvent::Token { content: n.to_string() } });
+                let events = (from..from + count).map(|n| Numbered { n, event: JobEvent::token(n.to_string()) });
                 if !log.append_numbered(events.collect()) {
                     continue;
                 }

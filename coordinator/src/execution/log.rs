@@ -131,11 +131,20 @@ impl Log {
         })
     }
 
-    /// The text of all tokens so far.
+    /// The text of the answer so far.
     pub(crate) fn text(&self) -> String {
+        self.tokens(false)
+    }
+
+    /// The text of the reasoning so far; `None` without any.
+    pub(crate) fn reasoning(&self) -> Option<String> {
+        Some(self.tokens(true)).filter(|text| !text.is_empty())
+    }
+
+    fn tokens(&self, of_reasoning: bool) -> String {
         let entries = self.lock();
         let tokens = entries.iter().filter_map(|entry| match &entry.event.event {
-            JobEvent::Token { content } => Some(content.as_str()),
+            JobEvent::Token { content, reasoning } if *reasoning == of_reasoning => Some(content.as_str()),
             _ => None,
         });
         tokens.collect()
@@ -219,7 +228,16 @@ mod tests {
     use super::*;
 
     fn token(content: &str) -> JobEvent {
-        JobEvent::Token { content: content.to_owned() }
+        JobEvent::token(content.to_owned())
+    }
+
+    #[test]
+    fn reasoning_is_not_a_part_of_the_answer() {
+        let thought = |content: &str| JobEvent::Token { content: content.to_owned(), reasoning: true };
+        let log = Log::new(Vec::new());
+        assert_eq!(log.reasoning(), None);
+        log.append([thought("Hm"), thought("."), token("Yes")]);
+        assert_eq!((log.text(), log.reasoning()), ("Yes".to_owned(), Some("Hm.".to_owned())));
     }
 
     #[tokio::test]

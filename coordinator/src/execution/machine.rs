@@ -484,6 +484,7 @@ impl Machine {
             cargo: cargo.spec.as_ref().clone(),
             input: Value::Object(self.job.input.clone()),
             continues: log.has_output().then(|| log.text()),
+            continues_reasoning: log.reasoning(),
             scope: self.job.account.to_string(),
             isolated: false,
             deadline: now.wall.plus_ms(i64::try_from(left.as_millis()).unwrap_or(i64::MAX)),

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     fn numbered(numbers: &[u64]) -> Vec<Numbered<JobEvent>> {
-        let event = |n: &u64| Numbered { n: *n, event: JobEvent::Token { content: n.to_string() } };
+        let event = |n: &u64| Numbered { n: *n, event: JobEvent::token(n.to_string()) };
         numbers.iter().map(event).collect()
     }
 

@@ -51,6 +51,8 @@ pub(crate) struct Operation {
     scope: Option<Scope>,
     parameters: Vec<Value>,
     body: Option<(SchemaOf, Option<Value>)>,
+    /// Media type of the body.
+    body_media: &'static str,
     /// Whether the body is a job, for which the catalogue has examples.
     of_catalogue: bool,
     answers: BTreeMap<u16, Content>,
@@ -76,6 +78,7 @@ impl Operation {
             scope: None,
             parameters: Vec::new(),
             body: None,
+            body_media: "application/json",
             of_catalogue: false,
             answers: BTreeMap::new(),
             codes: BTreeSet::new(),
@@ -162,6 +165,18 @@ impl Operation {
         ])
     }
 
+    /// Sets a form as the body: its fields are those of the type.
+    pub(crate) fn takes_form<T: JsonSchema>(mut self) -> Self {
+        self.body = Some((Schemas::request::<T>, None));
+        self.body_media = "multipart/form-data";
+        self.fails(&[
+            Code::RequestTimeout,
+            Code::UnsupportedMediaType,
+            Code::PayloadTooLarge,
+            Code::ValidationError,
+        ])
+    }
+
     /// Takes examples of the body from the catalogue.
     pub(crate) fn of_catalogue(mut self) -> Self {
         self.of_catalogue = true;
@@ -170,29 +185,12 @@ impl Operation {
 
     /// Adds a successful answer.
     pub(crate) fn answers<T: JsonSchema>(self, status: u16, description: &'static str) -> Self {
-        self.answer(
-            status,
-            Content {
-                description,
-                schema: Some(Schemas::response::<T>),
-                events: None,
-                example: None,
-                numbered: false,
-                media: None,
-            },
-        )
+        self.answer(status, Content::of::<T>(description))
     }
 
     /// Adds a successful answer that may be a stream of Server-Sent Events of type `E` instead.
     pub(crate) fn answers_or_streams<T: JsonSchema, E: JsonSchema>(self, description: &'static str) -> Self {
-        let content = Content {
-            description,
-            schema: Some(Schemas::response::<T>),
-            events: Some(Schemas::response::<E>),
-            example: None,
-            numbered: false,
-            media: None,
-        };
+        let content = Content { events: Some(Schemas::response::<E>), ..Content::of::<T>(description) };
         self.answer(200, content)
     }
 
@@ -214,15 +212,14 @@ impl Operation {
 
     /// Adds a successful answer that is CSV instead if the query requests it.
     pub(crate) fn answers_or_csv<T: JsonSchema>(self, description: &'static str) -> Self {
-        let content = Content {
-            description,
-            schema: Some(Schemas::response::<T>),
-            events: None,
-            example: None,
-            numbered: false,
-            media: Some("text/csv"),
-        };
+        let content = Content { media: Some("text/csv"), ..Content::of::<T>(description) };
         self.answer(200, content).fails(&[Code::ValidationError])
+    }
+
+    /// Adds a successful answer that is plain text instead if the body requests it.
+    pub(crate) fn answers_or_text<T: JsonSchema>(self, description: &'static str) -> Self {
+        let content = Content { media: Some("text/plain"), ..Content::of::<T>(description) };
+        self.answer(200, content)
     }
 
     /// Sets a redirection as the answer.
@@ -274,7 +271,7 @@ impl Operation {
             } else if let Some(example) = example {
                 content["example"] = example.clone();
             }
-            operation["requestBody"] = json!({"required": true, "content": {"application/json": content}});
+            operation["requestBody"] = json!({"required": true, "content": {self.body_media: content}});
         }
         operation["responses"] = self.responses(schemas);
         operation
@@ -305,6 +302,12 @@ impl Operation {
 }
 
 impl Content {
+    /// A JSON body.
+    fn of<T: JsonSchema>(description: &'static str) -> Self {
+        let schema = Some(Schemas::response::<T> as SchemaOf);
+        Self { description, schema, events: None, example: None, numbered: false, media: None }
+    }
+
     /// The schema of one Server-Sent Event. As in OpenAPI 3.2, the schema of a stream describes one event.
     fn event(&self, data: &Value) -> Value {
         let data = json!({"type": "string", "contentMediaType": "application/json", "contentSchema": data});

@@ -65,9 +65,9 @@ fn operation(page: &mut String, document: &Value, method: &str, path: &str, oper
         let _ = write!(page, "<p>{}</p>", prose(&operation["description"]));
     }
     parameters(page, list(&operation["parameters"]));
-    let body = &operation["requestBody"]["content"]["application/json"];
-    if body.is_object() {
-        let _ = write!(page, "<p>Body: {}</p>", kind(&body["schema"]));
+    for (media, body) in entries(&operation["requestBody"]["content"]) {
+        let form = if media == "application/json" { "" } else { ", as a form" };
+        let _ = write!(page, "<p>Body: {}{form}</p>", kind(&body["schema"]));
         let examples = entries(&body["examples"]).map(|(_, example)| &example["value"]);
         for example in examples.chain(body.get("example")) {
             let _ = write!(page, "<pre>{}</pre>", escape(&format!("{example:#}")));
@@ -89,6 +89,9 @@ fn operation(page: &mut String, document: &Value, method: &str, path: &str, oper
                 "Server-Sent Events of {}",
                 kind(event_data(&stream["schema"]["properties"]["data"]))
             ));
+        }
+        if content["text/plain"].is_object() {
+            kinds.push("text".to_owned());
         }
         let kinds = kinds.join(" or ");
         let _ = write!(page, "<tr><td>{}<td>{kinds}<td>{}", escape(status), prose(&answer["description"]));

@@ -9,6 +9,8 @@ use super::{Connection, Pool, QueryContext as _, StoreError};
 pub(crate) const JOBS: &str = "jobs";
 /// `POST /chat/completions`.
 pub(crate) const CHAT: &str = "chat";
+/// `POST /messages`.
+pub(crate) const MESSAGES: &str = "messages";
 /// `POST /images/generations`.
 pub(crate) const IMAGES: &str = "images";
 /// `POST /api-keys`.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     answer,
-    island::{Island, completed, finished, enroll, signed},
+    island::{Island, completed, enroll, finished, signed},
     network::Network,
 };
 
@@ -49,7 +49,7 @@ async fn a_check_is_free_and_runs_on_the_requesting_island() {
         for _ in 0..2 {
             let run = island.take().await;
             let running = AttemptEvent::Status { state: "running".to_owned() };
-            let token = |text: &str| AttemptEvent::Token { content: text.to_owned(), count: 1 };
+            let token = |text: &str| AttemptEvent::token(text.to_owned(), 1);
             // It computes for a while, then sends all that it has at once and reports that it has just begun.
             tokio::time::sleep(Duration::from_millis(200)).await;
             island.send(run.key, run.first_event, vec![running, token("Hel"), token("lo")]).await;
@@ -129,10 +129,8 @@ async fn a_check_without_a_suitable_cargo_has_a_reason_and_needs_the_islands_sig
     let body = crate::support::soon("the heartbeat", full).await;
     assert_eq!(body["data"]["job_id"], json!(null), "no job was made: {body}");
 
-    let stranger = Requester {
-        id: island_protocol::ids::HostId(uuid::Uuid::new_v4()),
-        key: island.key.clone(),
-    };
+    let stranger =
+        Requester { id: island_protocol::ids::HostId(uuid::Uuid::new_v4()), key: island.key.clone() };
     let (status, body) = ask(&network, &stranger).await;
     assert_eq!((status, &body["error"]["code"]), (404, &json!("host_not_found")), "{body}");
 }

@@ -229,7 +229,7 @@ async fn read(client: &Client, log: &mut Log, few: usize) -> Result<(), String> 
                     log.pause = log.pause.max(last_progress.elapsed());
                     last_progress = tokio::time::Instant::now();
                     log.numbers.push(n);
-                    if let JobEvent::Token { content } = &event {
+                    if let JobEvent::Token { content, .. } = &event {
                         log.text.push_str(content);
                     }
                     let is_last = event.is_last();

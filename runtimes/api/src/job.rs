@@ -37,6 +37,9 @@ pub struct RunRequest {
     /// continued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<String>,
+    /// Reasoning that an earlier attempt delivered before that text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues_reasoning: Option<String>,
     /// State such as prompt prefixes may be shared only between requests of one scope.
     pub scope: String,
 }
@@ -71,7 +74,12 @@ impl EventSink {
 
     /// Sends a piece of text, split at characters, that stands for `count` model tokens.
     pub fn token(&self, content: impl Into<String>, count: u32) {
-        self.send(AttemptEvent::Token { content: content.into(), count });
+        self.send(AttemptEvent::token(content.into(), count));
+    }
+
+    /// Sends a piece of the reasoning before an answer.
+    pub fn reasoning(&self, content: String, count: u32) {
+        self.send(AttemptEvent::Token { content, count, reasoning: true });
     }
 
     /// Sends step `step` of `total` of `phase`.

@@ -67,6 +67,7 @@ async fn main() {
         input: json!({ "prompt": "a lighthouse on a rocky island", "width": side, "height": side, "steps": steps, "seed": 1 }),
         artifacts: BTreeMap::new(),
         continues: None,
+        continues_reasoning: None,
         scope: String::new(),
     };
     let listening = async {

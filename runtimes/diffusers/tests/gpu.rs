@@ -68,6 +68,7 @@ async fn run(
         input,
         artifacts: launch.artifacts.clone(),
         continues: None,
+        continues_reasoning: None,
         scope: "test".to_owned(),
     });
     worker

@@ -101,6 +101,7 @@ async fn round(
             input: json!({"prompt": prompt.join(" "), "max_tokens": tokens, "temperature": 0}),
             artifacts: launch.artifacts.clone(),
             continues: None,
+            continues_reasoning: None,
             scope: "speed".to_owned(),
         });
         worker

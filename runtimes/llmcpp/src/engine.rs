@@ -10,7 +10,7 @@ mod slot_assignment;
 mod step;
 mod thread;
 
-pub use budget::Budget;
+pub use budget::{Budget, MOST as MAX_BATCH};
 pub use kv_offload::{KvOffload, OffloadedSequence};
 pub use sequences::{Idle, Leaving, Placed, PrefixMatch, Sequences, Source};
 pub use thread::{EngineHandle, EngineOptions, Started, start};
@@ -20,13 +20,20 @@ use island_runtimes_api::RunContext;
 use llama_cpp_2::{sampling::LlamaSampler, token::LlamaToken};
 use tokio::sync::oneshot;
 
-use crate::{sampling::Sampling, tools::Offer};
+use crate::{
+    reasoning::Splitter,
+    sampling::Sampling,
+    tools::Offer,
+    vision::{Placed as PlacedPicture, position_shift},
+};
 
 /// A job that is ready to run: everything is parsed and encoded.
 #[derive(Debug)]
 pub struct Job {
     /// The prompt, followed by the text of an earlier attempt; never empty.
     pub prompt: Vec<LlamaToken>,
+    /// Its pictures, in order; in the prompt are placeholders.
+    pub pictures: Vec<PlacedPicture>,
     /// Number of tokens at its end that an earlier attempt wrote.
     pub continued: usize,
     /// Maximum number of tokens to write; prompt and reply together fit into the context.
@@ -37,6 +44,8 @@ pub struct Job {
     pub stops: Vec<String>,
     /// Functions that the reply may call.
     pub offer: Option<Offer>,
+    /// Separates its reasoning, if the model reasons.
+    pub reasoning: Option<Reasoning>,
     /// Restricts the tokens that may be chosen.
     pub grammar: Option<LlamaSampler>,
     /// Scope whose cached prefixes it may use.
@@ -47,7 +56,33 @@ pub struct Job {
     pub done: oneshot::Sender<Outcome>,
 }
 
+/// The reasoning of a reply.
+#[derive(Debug)]
+pub struct Reasoning {
+    /// Separates it from the answer.
+    pub splitter: Splitter,
+    /// Number of its tokens that may still be written; `None` if unlimited.
+    pub budget: Option<u64>,
+    /// Tokens that end it when the budget is used up.
+    pub closing: Vec<LlamaToken>,
+}
+
 impl Job {
+    /// Position in a sequence of the token at `index` of the prompt and the reply.
+    pub fn position(&self, index: usize) -> usize {
+        index - position_shift(&self.pictures, index)
+    }
+
+    /// Whether a token's position may differ from its index.
+    pub fn moves_positions(&self) -> bool {
+        position_shift(&self.pictures, usize::MAX) > 0
+    }
+
+    /// The next picture from `index` of the prompt on.
+    pub fn next_picture(&self, index: usize) -> Option<&PlacedPicture> {
+        self.pictures.iter().find(|placed| placed.at >= index)
+    }
+
     /// Whether it was cancelled or dropped.
     pub fn is_stopped(&self) -> bool {
         self.context.cancel.is_cancelled() || self.done.is_closed()

@@ -9,10 +9,12 @@
 //! | [`model`] | a loaded model, its vocabulary and its sizes |
 //! | [`request`] | parses and checks the input of a job |
 //! | [`prompt`] | encodes a conversation; a user's text never becomes control tokens |
+//! | [`reasoning`] | separates reasoning from the answer |
 //! | [`grammar`] | replies that match a JSON Schema |
 //! | [`tools`] | functions that a reply may call |
 //! | [`sampling`] | from logits to a token; random draws depend only on seed and position |
 //! | [`text`], [`stop`] | tokens to whole characters, and the end at a stop text |
+//! | [`vision`] | pictures in a prompt |
 //! | [`engine`] | the thread that owns the context and batches all running jobs |
 //! | [`runtime`] | the engine interface |
 //! | [`worker`] | the loader for the worker binary |
@@ -25,12 +27,14 @@ pub mod gpu;
 pub mod grammar;
 pub mod model;
 pub mod prompt;
+pub mod reasoning;
 pub mod request;
 pub mod runtime;
 pub mod sampling;
 pub mod stop;
 pub mod text;
 pub mod tools;
+pub mod vision;
 pub mod worker;
 
 pub use runtime::{Llmcpp, Settings};

@@ -11,6 +11,8 @@ use llama_cpp_2::{
 use crate::{
     fit::{Fit, Placement},
     gguf::Header,
+    reasoning::Format,
+    vision::Vision,
 };
 
 /// A loaded model.
@@ -22,6 +24,12 @@ pub struct Model {
     pub template: Template,
     /// Texts that its vocabulary encodes as control tokens.
     pub specials: Vec<String>,
+    /// How it writes its reasoning; `None` if it has none.
+    pub reasoning: Option<Format>,
+    /// Control tokens that mark reasoning: their text is needed, while that of other control tokens is left out.
+    pub delimiters: Vec<LlamaToken>,
+    /// Its projector for pictures; `None` if it does not see.
+    pub vision: Option<Vision>,
     /// Where its layers are.
     pub placement: Placement,
 }
@@ -43,9 +51,18 @@ impl Model {
         let source = template_source(&llama)?;
         let special = |token| token_text(&llama, token);
         let (bos, eos) = (special(llama.vocab().bos()), special(llama.vocab().eos()));
+        let reasoning = source.as_deref().and_then(Format::of);
         let template = Template::compile(source, bos, eos)?;
         let specials = specials(&llama);
-        Ok(Self { llama, template, specials, placement: fit.placement })
+        let texts = reasoning.map(Format::delimiters).unwrap_or_default();
+        let delimiters = texts.into_iter().filter_map(|text| single_token(&llama, text)).collect();
+        Ok(Self { llama, template, specials, reasoning, delimiters, vision: None, placement: fit.placement })
+    }
+
+    /// Adds the projector in `path`, to run on `threads` threads of the processor.
+    pub fn with_projector(self, path: &Path, threads: i32) -> Result<Self, Failure> {
+        let vision = Some(Vision::load(path, &self.llama, threads)?);
+        Ok(Self { vision, ..self })
     }
 
     /// Number of tokens of context that the model was trained with.
@@ -91,6 +108,14 @@ pub(crate) fn token_text(llama: &LlamaModel, token: LlamaToken) -> String {
     }
     let text = llama.vocab().text(token).map(|text| text.to_string_lossy().into_owned());
     text.unwrap_or_default()
+}
+
+/// The token that a text is, if it is one token.
+fn single_token(llama: &LlamaModel, text: &str) -> Option<LlamaToken> {
+    match llama.vocab().tokenize(text.as_bytes(), false, true).as_slice() {
+        &[token] => Some(token),
+        _ => None,
+    }
 }
 
 fn specials(llama: &LlamaModel) -> Vec<String> {

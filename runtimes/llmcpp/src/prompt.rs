@@ -4,36 +4,66 @@ use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_template::{Conversation, Message, defuse};
 use llama_cpp_2::token::LlamaToken;
 
-use crate::model::{Model, token_text};
+use std::sync::Arc;
 
+use crate::{
+    model::{Model, token_text},
+    vision::{Picture, Placed},
+};
+
+/// Encloses the number of a picture in the text of a message. From the private use area; texts of users do not contain it.
+pub const PICTURE: char = '\u{f8f6}';
 /// Encloses the number of a message in a rendering with numbers in place of texts. From the private use area.
 const MARK: char = '\u{f8f7}';
 
-/// Returns the tokens of the prompt for a conversation. `now` is the time in seconds since 1970.
-pub fn encode(model: &Model, conversation: &Conversation, now: i64) -> Result<Vec<LlamaToken>, Failure> {
-    let Conversation { messages, tools } = conversation;
+/// An encoded conversation.
+#[derive(Debug, Clone)]
+pub struct Prompt {
+    /// Its tokens; placeholders where pictures are.
+    pub tokens: Vec<LlamaToken>,
+    /// Its pictures, in order.
+    pub pictures: Vec<Placed>,
+    /// Whether it ends where the reply's reasoning begins.
+    pub opens_reasoning: bool,
+}
+
+/// Returns the prompt for a conversation with these pictures. `now` is the time in seconds since 1970.
+pub fn encode(
+    model: &Model,
+    conversation: &Conversation,
+    pictures: &[Arc<Picture>],
+    now: i64,
+) -> Result<Prompt, Failure> {
+    let Conversation { messages, tools, .. } = conversation;
     // A template may take functions and calls apart, so their texts cannot be marked: they must not contain control tokens.
     let parts = tools.iter().chain(messages.iter().flat_map(|message| &message.calls));
-    if !parts.map(ToString::to_string).all(|part| is_harmless(model, &part)) {
-        let refusal = "a function or a call of one contains text that the model reads as control tokens";
+    let reasoning = messages.iter().filter_map(|message| message.reasoning.clone());
+    let mut parts = parts.map(ToString::to_string).chain(reasoning);
+    if !parts.all(|part| !part.contains(PICTURE) && is_harmless(model, &part)) {
+        let refusal =
+            "a function, a call of one or a reasoning contains text that the model reads as control tokens";
         return Err(Failure::of_job(FailureCode::InvalidInput, refusal));
     }
     let rendered = model.template.render(conversation, now)?;
+    let opens_reasoning = model.reasoning.is_some_and(|format| format.is_opened_by(&rendered));
+    let prompt = |pieces: &[(String, bool)]| {
+        let (tokens, pictures) = with_pictures(model, pieces, pictures)?;
+        Ok(Prompt { tokens, pictures, opens_reasoning })
+    };
     let rendered = without_bos(model, &rendered);
     let harmless = messages.iter().all(|message| is_harmless(model, &message.content));
     if harmless {
-        return Ok(with_bos(model, tokenize(model, rendered, true)));
+        return prompt(&[(rendered.to_owned(), true)]);
     }
     if let Some(pieces) = marked_pieces(model, conversation, rendered, now) {
-        let tokens = pieces.iter().flat_map(|(text, ours)| tokenize(model, text, *ours)).collect();
-        return Ok(with_bos(model, tokens));
+        return prompt(&pieces);
     }
-    encode_defused(model, conversation, now)
+    prompt(&[(defused(model, conversation, now)?, true)])
 }
 
-/// Encodes text that the model wrote. It contains no control tokens.
-pub fn written(model: &Model, text: &str) -> Vec<LlamaToken> {
-    tokenize(model, text, false)
+/// Encodes text in pieces, of which some (`true`) may be control tokens.
+pub fn tokens_of(model: &Model, pieces: &[(String, bool)]) -> Vec<LlamaToken> {
+    pieces.iter().flat_map(|(text, has_control)| tokenize(model, text, *has_control)).collect()
 }
 
 /// Whether a text has the same tokens with and without control tokens.
@@ -54,7 +84,7 @@ fn marked_pieces(
         ..message.clone()
     };
     let marked = messages.iter().enumerate().map(mark).collect();
-    let marked = Conversation { messages: marked, tools: conversation.tools.clone() };
+    let marked = Conversation { messages: marked, ..conversation.clone() };
     let text = model.template.render(&marked, now).ok()?;
     let text = without_bos(model, &text);
     for prepare in [str::to_owned as fn(&str) -> String, |text: &str| text.trim().to_owned()] {
@@ -83,7 +113,7 @@ fn split(text: &str, contents: &[String]) -> Option<Vec<(String, bool)>> {
 }
 
 /// For templates that change the texts: text that looks like a control token is broken by an invisible character.
-fn encode_defused(model: &Model, conversation: &Conversation, now: i64) -> Result<Vec<LlamaToken>, Failure> {
+fn defused(model: &Model, conversation: &Conversation, now: i64) -> Result<String, Failure> {
     let mut defused = conversation.clone();
     for message in &mut defused.messages {
         message.content = defuse(&message.content, model.specials.iter().map(String::as_str));
@@ -93,7 +123,7 @@ fn encode_defused(model: &Model, conversation: &Conversation, now: i64) -> Resul
         }
     }
     let rendered = model.template.render(&defused, now)?;
-    Ok(with_bos(model, tokenize(model, without_bos(model, &rendered), true)))
+    Ok(without_bos(model, &rendered).to_owned())
 }
 
 /// If the template writes the first token and the vocabulary adds it, one is removed.
@@ -107,10 +137,32 @@ fn without_bos<'a>(model: &Model, rendered: &'a str) -> &'a str {
     }
 }
 
-fn with_bos(model: &Model, tokens: Vec<LlamaToken>) -> Vec<LlamaToken> {
+/// The tokens of pieces in which numbers stand for pictures, the first token of the vocabulary included, and where the pictures are.
+fn with_pictures(
+    model: &Model,
+    pieces: &[(String, bool)],
+    pictures: &[Arc<Picture>],
+) -> Result<(Vec<LlamaToken>, Vec<Placed>), Failure> {
     let vocab = model.llama.vocab();
     let bos = vocab.should_add_bos().then(|| vocab.bos()).filter(|bos| bos.0 >= 0);
-    bos.into_iter().chain(tokens).collect()
+    let mut tokens: Vec<LlamaToken> = bos.into_iter().collect();
+    let mut placed = Vec::new();
+    for (text, has_control) in pieces {
+        for (position, part) in text.split(PICTURE).enumerate() {
+            // Numbers are between the marks of a pair.
+            if position % 2 == 0 {
+                tokens.extend(tokenize(model, part, *has_control));
+            } else if let Some(picture) = part.parse().ok().and_then(|number: usize| pictures.get(number)) {
+                placed.push(Placed { at: tokens.len(), picture: Arc::clone(picture) });
+                tokens.extend(&picture.placeholders);
+            }
+        }
+    }
+    if placed.len() != pictures.len() {
+        let refusal = "the model's chat template does not write each picture once";
+        return Err(Failure::of_job(FailureCode::ModelRejected, refusal));
+    }
+    Ok((tokens, placed))
 }
 
 fn tokenize(model: &Model, text: &str, parse_special: bool) -> Vec<LlamaToken> {

@@ -2,10 +2,11 @@
 
 use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_api::RunRequest;
-use island_runtimes_template::Message;
+use island_runtimes_template::{Message, Thinking};
 use serde_json::{Map, Value, json};
 
 use crate::{
+    prompt::PICTURE,
     sampling::Sampling,
     tools::{Offer, Wrong},
 };
@@ -14,12 +15,16 @@ use crate::{
 const MAX_STOPS: usize = 16;
 /// Maximum bytes of one stop text.
 const MAX_STOP_BYTES: usize = 1024;
+/// Maximum number of pictures in one conversation.
+const MAX_PICTURES: usize = 16;
 
 /// A checked request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// The conversation.
+    /// The conversation; numbers between marks stand for pictures.
     pub messages: Vec<Message>,
+    /// Its pictures, in base64 or as `data:` addresses.
+    pub pictures: Vec<String>,
     /// Maximum number of tokens to write; absent, as many as fit.
     pub max_tokens: Option<u64>,
     /// How tokens are sampled.
@@ -30,6 +35,10 @@ pub struct Request {
     pub offer: Option<Offer>,
     /// JSON Schema that the whole reply must match.
     pub schema: Option<Value>,
+    /// How the model is to reason before it answers.
+    pub thinking: Thinking,
+    /// Maximum number of tokens of its reasoning.
+    pub max_reasoning_tokens: Option<u64>,
 }
 
 /// Input that this engine cannot run.
@@ -75,8 +84,13 @@ impl Request {
         let offer =
             Offer::read(fields.0).map_err(|Wrong { field, must }| RequestError::Field { field, must })?;
         let schema = offer.as_ref().and_then(Offer::forced_schema).or(schema(&fields)?);
+        let (thinking, max_reasoning_tokens) = thinking(&fields)?;
+        let mut pictures = Vec::new();
         Ok(Self {
-            messages: messages(&fields)?,
+            thinking,
+            max_reasoning_tokens,
+            messages: messages(&fields, &mut pictures)?,
+            pictures,
             max_tokens: asked.into_iter().chain(limit).min(),
             sampling: sampling(&fields, seed)?,
             stops: stops(&fields)?,
@@ -113,6 +127,32 @@ impl Fields<'_> {
     }
 }
 
+/// How the model is to reason, and the maximum number of tokens for it.
+fn thinking(fields: &Fields<'_>) -> Result<(Thinking, Option<u64>), RequestError> {
+    let effort = fields.text("reasoning_effort")?;
+    let effort = match effort.as_deref() {
+        Some("minimal") => Some("low"),
+        Some("xhigh") => Some("high"),
+        None | Some("none" | "low" | "medium" | "high") => effort.as_deref(),
+        Some(_) => {
+            let must = "none, minimal, low, medium, high or xhigh";
+            return Err(RequestError::Field { field: "reasoning_effort", must });
+        }
+    };
+    let budget = match fields.0.get("max_reasoning_tokens") {
+        None => None,
+        Some(value) => Some(
+            value
+                .as_u64()
+                .ok_or(RequestError::Field { field: "max_reasoning_tokens", must: "a whole number" })?,
+        ),
+    };
+    let is_off = effort == Some("none") || budget == Some(0);
+    let enabled = (effort.is_some() || budget.is_some()).then_some(!is_off);
+    let effort = effort.filter(|_| !is_off).map(str::to_owned);
+    Ok((Thinking { enabled, effort }, if is_off { Some(0) } else { budget }))
+}
+
 fn schema(fields: &Fields<'_>) -> Result<Option<Value>, RequestError> {
     let wrong = RequestError::Field {
         field: "response_format",
@@ -130,20 +170,20 @@ fn schema(fields: &Fields<'_>) -> Result<Option<Value>, RequestError> {
     }
 }
 
-fn messages(fields: &Fields<'_>) -> Result<Vec<Message>, RequestError> {
+fn messages(fields: &Fields<'_>, pictures: &mut Vec<String>) -> Result<Vec<Message>, RequestError> {
     if let Some(given) = fields.0.get("messages") {
         let wrong =
             RequestError::Field { field: "messages", must: "a list of messages, each with role and content" };
         let list = given.as_array().filter(|list| !list.is_empty()).ok_or(wrong.clone())?;
-        return list.iter().map(|message| read_message(message).ok_or(wrong.clone())).collect();
+        return list.iter().map(|message| read_message(message, pictures).ok_or(wrong.clone())).collect();
     }
     let prompt = fields.text("prompt")?.or(fields.text("text")?).ok_or(RequestError::Nothing)?;
     let system = fields.text("system_prompt")?.filter(|system| !system.is_empty());
-    let system = system.map(|content| Message::new("system", content));
-    Ok(system.into_iter().chain([Message::new("user", prompt)]).collect())
+    let system = system.map(|content| Message::new("system", without_marks(&content)));
+    Ok(system.into_iter().chain([Message::new("user", without_marks(&prompt))]).collect())
 }
 
-fn read_message(message: &Value) -> Option<Message> {
+fn read_message(message: &Value, pictures: &mut Vec<String>) -> Option<Message> {
     let role = match message.get("role")?.as_str()? {
         // The newer name of the same role; templates use the older.
         "developer" => "system",
@@ -151,18 +191,27 @@ fn read_message(message: &Value) -> Option<Message> {
         _ => return None,
     };
     let content = match message.get("content").unwrap_or(&Value::Null) {
-        Value::String(text) => text.clone(),
+        Value::String(text) => without_marks(text),
         // Only a message with function calls may have no content.
         Value::Null if message.get("tool_calls").is_some() => String::new(),
-        Value::Array(parts) => parts.iter().map(read_part).collect::<Option<Vec<_>>>()?.join("\n"),
+        Value::Array(parts) => {
+            let parts = parts.iter().map(|part| read_part(part, pictures));
+            parts.collect::<Option<Vec<_>>>()?.join("\n")
+        }
         _ => return None,
     };
     let calls = match message.get("tool_calls") {
         None | Some(Value::Null) => Vec::new(),
         Some(calls) => calls.as_array()?.iter().map(read_call).collect::<Option<_>>()?,
     };
-    let text = |field: &str| message.get(field).and_then(Value::as_str).map(str::to_owned);
-    Some(Message { calls, call_id: text("tool_call_id"), name: text("name"), ..Message::new(role, content) })
+    let text = |field: &str| message.get(field).and_then(Value::as_str).map(without_marks);
+    Some(Message {
+        calls,
+        reasoning: text("reasoning_content"),
+        call_id: text("tool_call_id"),
+        name: text("name"),
+        ..Message::new(role, content)
+    })
 }
 
 /// An earlier call. Templates need the arguments as an object, clients send them as a text.
@@ -177,8 +226,21 @@ fn read_call(call: &Value) -> Option<Value> {
     Some(json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}))
 }
 
-fn read_part(part: &Value) -> Option<&str> {
-    (part.get("type")?.as_str()? == "text").then(|| part.get("text")?.as_str()).flatten()
+/// The text of a part; that of a picture is its number between marks.
+fn read_part(part: &Value, pictures: &mut Vec<String>) -> Option<String> {
+    match part.get("type")?.as_str()? {
+        "text" => part.get("text")?.as_str().map(without_marks),
+        "image_url" if pictures.len() < MAX_PICTURES => {
+            pictures.push(part.pointer("/image_url/url")?.as_str()?.to_owned());
+            Some(format!("{PICTURE}{}{PICTURE}", pictures.len() - 1))
+        }
+        _ => None,
+    }
+}
+
+/// A text in which nothing looks like the number of a picture.
+fn without_marks(text: &str) -> String {
+    text.replace(PICTURE, "\u{fffd}")
 }
 
 fn sampling(fields: &Fields<'_>, seed: u64) -> Result<Sampling, RequestError> {
@@ -237,6 +299,7 @@ mod tests {
             input,
             artifacts: std::collections::BTreeMap::new(),
             continues: None,
+            continues_reasoning: None,
             scope: String::new(),
         };
         Request::of(&request, 42)
@@ -252,6 +315,39 @@ mod tests {
             (7, 0.0, 42)
         );
         assert_eq!((request.max_tokens, request.stops), (Some(100), vec!["x".to_owned()]));
+    }
+
+    #[test]
+    fn pictures_are_numbered_and_marks_of_users_are_replaced() {
+        let image = |data: &str| json!({"type": "image_url", "image_url": {"url": data}});
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let content = json!([image("a"), text("and"), image("b"), text(&format!("{PICTURE}0{PICTURE}"))]);
+        let request = read(json!({"messages": [{"role": "user", "content": content}]})).expect("valid");
+        assert_eq!(request.pictures, ["a", "b"]);
+        let marked = format!("{PICTURE}0{PICTURE}\nand\n{PICTURE}1{PICTURE}\n\u{fffd}0\u{fffd}");
+        assert_eq!(request.messages[0].content, marked);
+        let many = json!({"messages": [{"role": "user", "content": vec![image("a"); MAX_PICTURES + 1]}]});
+        assert!(read(many).is_err());
+    }
+
+    #[test]
+    fn effort_and_budget_decide_whether_the_model_reasons() {
+        let parsed = |extra: Value| {
+            let mut input = json!({"prompt": "hi"});
+            input.as_object_mut().expect("an object").extend(extra.as_object().expect("an object").clone());
+            read(input).map(|request| (request.thinking, request.max_reasoning_tokens))
+        };
+        let thinking =
+            |enabled, effort: Option<&str>| Thinking { enabled, effort: effort.map(str::to_owned) };
+        assert_eq!(parsed(json!({})), Ok((thinking(None, None), None)));
+        assert_eq!(parsed(json!({"reasoning_effort": "none"})), Ok((thinking(Some(false), None), Some(0))));
+        assert_eq!(parsed(json!({"max_reasoning_tokens": 0})), Ok((thinking(Some(false), None), Some(0))));
+        assert_eq!(
+            parsed(json!({"reasoning_effort": "minimal", "max_reasoning_tokens": 9})),
+            Ok((thinking(Some(true), Some("low")), Some(9)))
+        );
+        assert!(parsed(json!({"reasoning_effort": "much"})).is_err());
+        assert!(parsed(json!({"max_reasoning_tokens": -1})).is_err());
     }
 
     #[test]

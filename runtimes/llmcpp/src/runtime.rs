@@ -13,7 +13,7 @@ use island_protocol::{
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
 };
 use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
-use island_runtimes_template::Offer;
+use island_runtimes_template::{Conversation, Offer};
 use island_runtimes_worker::launch::GpuGrant;
 use llama_cpp_2::{context::params::KvCacheType, sampling::LlamaSampler, token::LlamaToken};
 use parking_lot::Mutex;
@@ -21,13 +21,15 @@ use tokio::sync::oneshot;
 
 use crate::{
     backend,
-    engine::{self, EngineHandle, EngineOptions, Job, Started},
+    engine::{self, EngineHandle, EngineOptions, Job, Reasoning, Started},
     fit::Fit,
     gguf::Header,
     gpu, grammar,
     model::{Model, cache_bytes_per_layer},
-    prompt,
+    prompt::{self, Prompt},
+    reasoning::Splitter,
     request::Request,
+    vision::Picture,
 };
 
 /// Version of the bindings, which determines that of llama.cpp.
@@ -42,6 +44,8 @@ const CACHE_SHARE: u64 = 4;
 pub struct Settings {
     /// The model file.
     pub path: PathBuf,
+    /// The projector for pictures, if the model sees.
+    pub projector: Option<PathBuf>,
     /// Its Cargo.
     pub cargo: CargoSpec,
     /// Jobs at once.
@@ -105,15 +109,20 @@ impl Llmcpp {
     }
 
     /// The prompt's tokens, and the grammar of the reply if it must have a format.
-    async fn encode(&self, request: &Request) -> Result<(Vec<LlamaToken>, Option<LlamaSampler>), Failure> {
+    async fn encode(&self, request: &Request) -> Result<(Prompt, Option<LlamaSampler>), Failure> {
         let (model, schema) = (Arc::clone(&self.model), request.schema.clone());
         let offer = request.offer.as_ref();
         let offer = offer.map(|offer| Offer { tools: &offer.tools, instructions: offer.instructions() });
-        let conversation = model.template.conversation(&request.messages, offer.as_ref());
+        let addresses = request.pictures.clone();
+        let conversation = Conversation {
+            thinking: request.thinking.clone(),
+            ..model.template.conversation(&request.messages, offer.as_ref())
+        };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
         let encoding = tokio::task::spawn_blocking(move || {
             let grammar = schema.map(|schema| grammar::for_schema(&model, &schema)).transpose()?;
-            Ok((prompt::encode(&model, &conversation, now)?, grammar))
+            let pictures = pictures(&model, &addresses)?;
+            Ok((prompt::encode(&model, &conversation, &pictures, now)?, grammar))
         });
         let broke = |_| Failure::of_host(FailureCode::InternalError, "encoding the prompt failed");
         encoding.await.map_err(broke)?
@@ -135,10 +144,10 @@ impl Llmcpp {
     async fn attempt(&self, request: RunRequest, context: RunContext) -> Result<Outcome, Failure> {
         context.work.enter(Phase::Wait);
         let parsed = Request::of(&request, RandomState::new().build_hasher().finish())?;
-        let (mut prompt, grammar) = self.encode(&parsed).await?;
+        let (prompt, grammar) = self.encode(&parsed).await?;
+        let (before, reasoning) = self.resume(&request, &parsed, prompt.opens_reasoning);
+        let Prompt { tokens: mut prompt, pictures, .. } = prompt;
         let max_tokens = self.reply_tokens(prompt.len(), parsed.max_tokens)?;
-        let before =
-            request.continues.as_deref().map(|text| prompt::written(&self.model, text)).unwrap_or_default();
         let max_tokens = max_tokens.saturating_sub(before.len() as u64);
         if max_tokens == 0 {
             // It was written to its end; only the event of its end was lost.
@@ -150,11 +159,46 @@ impl Llmcpp {
         let (done, outcome) = oneshot::channel();
         let Request { sampling, stops, offer, .. } = parsed;
         let scope = request.scope;
-        let job =
-            Job { prompt, continued, max_tokens, sampling, stops, offer, grammar, scope, context, done };
+        let job = Job {
+            prompt,
+            pictures,
+            continued,
+            max_tokens,
+            sampling,
+            stops,
+            offer,
+            reasoning,
+            grammar,
+            scope,
+            context,
+            done,
+        };
         let gone = || Failure::of_host(FailureCode::RuntimeCrashed, "the engine has ended");
         self.jobs().and_then(|jobs| jobs.send(job).ok()).ok_or_else(gone)?;
         Ok(outcome.await.map_err(|_| gone())?.on(&self.model.placement.to_string()))
+    }
+
+    /// The tokens of what was delivered, and how the rest of the reply is separated. `is_opened` if the prompt ends where reasoning begins.
+    fn resume(
+        &self,
+        request: &RunRequest,
+        parsed: &Request,
+        is_opened: bool,
+    ) -> (Vec<LlamaToken>, Option<Reasoning>) {
+        let answer = request.continues.as_deref().unwrap_or_default();
+        let Some(format) = self.model.reasoning else {
+            return (prompt::tokens_of(&self.model, &[(answer.to_owned(), false)]), None);
+        };
+        let reasoning = request.continues_reasoning.as_deref().unwrap_or_default();
+        let tokens = |pieces: &[(String, bool)]| prompt::tokens_of(&self.model, pieces);
+        let before = tokens(&format.resumed(is_opened, reasoning, answer));
+        let used = tokens(&[(reasoning.to_owned(), false)]).len() as u64;
+        let reasoning = Reasoning {
+            splitter: Splitter::new(format, is_opened, reasoning, answer),
+            budget: parsed.max_reasoning_tokens.map(|budget| budget.saturating_sub(used)),
+            closing: tokens(&[(format.closing(), true)]),
+        };
+        (before, Some(reasoning))
     }
 
     fn jobs(&self) -> Option<mpsc::Sender<Job>> {
@@ -212,6 +256,19 @@ pub fn version() -> String {
     format!("llama.cpp through llama-cpp-2 {VERSION}")
 }
 
+/// Prepares the pictures of a conversation.
+fn pictures(model: &Model, addresses: &[String]) -> Result<Vec<Arc<Picture>>, Failure> {
+    let Some(vision) = &model.vision else {
+        let refusal = "the model does not take pictures";
+        return if addresses.is_empty() {
+            Ok(Vec::new())
+        } else {
+            Err(Failure::of_job(FailureCode::InvalidInput, refusal))
+        };
+    };
+    addresses.iter().map(|address| vision.prepare(address, engine::MAX_BATCH).map(Arc::new)).collect()
+}
+
 fn load(
     backend: &backend::Started,
     settings: &Settings,
@@ -233,7 +290,11 @@ fn load(
     };
     let (fit, options) = fit(backend, settings, options, slots)?;
     let report = move |share: f32| progress((share * 100.0) as u64, 100);
-    let model = Model::load(&backend.llama, &settings.path, fit, report)?;
+    let mut model = Model::load(&backend.llama, &settings.path, fit, report)?;
+    if let Some(projector) = &settings.projector {
+        check(projector)?;
+        model = model.with_projector(projector, options.threads)?;
+    }
     let tokens = options.total_tokens;
     tracing::info!(device = %model.placement, tokens, cache = ?options.cache, "model loaded");
     Ok((Arc::new(model), options))

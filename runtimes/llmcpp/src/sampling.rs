@@ -75,7 +75,9 @@ impl Sampler {
         let mut repetition = repetition
             .then(|| LlamaSampler::penalties(n_vocab, REPETITION_WINDOW, settings.repetition, 0.0, 0.0));
         if let Some(sampler) = &mut repetition {
-            sampler.accept_many(&prompt[prompt.len().saturating_sub(REPETITION_WINDOW as usize)..]);
+            // The placeholders of pictures are not tokens.
+            let tokens: Vec<LlamaToken> = prompt.iter().copied().filter(|token| token.0 >= 0).collect();
+            sampler.accept_many(&tokens[tokens.len().saturating_sub(REPETITION_WINDOW as usize)..]);
         }
         Self {
             settings,
@@ -89,22 +91,29 @@ impl Sampler {
         }
     }
 
-    /// Samples the next token from row `row` of the batch that was just decoded.
-    pub fn choose(&mut self, context: &LlamaContext<'_>, row: i32) -> LlamaToken {
+    /// Samples the next token from row `row` of the batch that was just decoded. The grammar applies if `in_answer`.
+    pub fn choose(&mut self, context: &LlamaContext<'_>, row: i32, in_answer: bool) -> LlamaToken {
         let logits = context.get_logits_ith(row);
-        self.choose_by(logits)
+        self.choose_by(logits, in_answer)
     }
 
-    fn choose_by(&mut self, logits: &[f32]) -> LlamaToken {
+    fn choose_by(&mut self, logits: &[f32], in_answer: bool) -> LlamaToken {
         let mut token = if self.is_plain() { likeliest(logits) } else { self.choose_among(logits, false) };
-        // A grammar checks one token first: checking a whole vocabulary takes longer than decoding.
-        if self.grammar.is_some() && !self.allows(token) {
-            token = self.choose_among(logits, true);
+        if in_answer {
+            // A grammar checks one token first: checking a whole vocabulary takes longer than decoding.
+            if self.grammar.is_some() && !self.allows(token) {
+                token = self.choose_among(logits, true);
+            }
+            if let Some(grammar) = &mut self.grammar {
+                grammar.accept(token);
+            }
         }
+        self.accept(token)
+    }
+
+    /// Takes a token that was not sampled, and returns it. It is not a part of what the grammar describes.
+    pub fn accept(&mut self, token: LlamaToken) -> LlamaToken {
         self.drawn += 1;
-        if let Some(grammar) = &mut self.grammar {
-            grammar.accept(token);
-        }
         for penalties in [&mut self.repetition, &mut self.writing].into_iter().flatten() {
             penalties.accept(token);
         }
@@ -315,7 +324,7 @@ mod tests {
 
     fn chosen(settings: Sampling, prompt: &[LlamaToken]) -> Vec<i32> {
         let mut sampler = Sampler::new(settings, 3, prompt, 100, None);
-        (0..4).map(|_| sampler.choose_by(&[2.0, 1.5, 1.0]).0).collect()
+        (0..4).map(|_| sampler.choose_by(&[2.0, 1.5, 1.0], true).0).collect()
     }
 
     #[test]

@@ -18,6 +18,8 @@ use crate::{
 
 /// Name of the artifact that is the model.
 const MODEL: &str = "model";
+/// Name of the artifact that is its projector for pictures.
+const PROJECTOR: &str = "mmproj";
 
 /// llama.cpp in a worker.
 #[derive(Debug, Clone, Copy, Default)]
@@ -55,6 +57,7 @@ impl EngineLoader for LlmcppEngine {
             )?;
         let settings = Settings {
             path,
+            projector: launch.artifacts.get(PROJECTOR).cloned(),
             cargo: launch.cargo,
             slots: launch.slots,
             threads: launch.threads,

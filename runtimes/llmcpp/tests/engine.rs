@@ -53,7 +53,15 @@ fn fixture() -> Fixture {
 }
 
 fn settings(slots: u32) -> Settings {
-    Settings { path: model(), cargo: cargo(), slots, threads: 1, memory_limit_mb: 0, gpus: Vec::new() }
+    Settings {
+        path: model(),
+        projector: None,
+        cargo: cargo(),
+        slots,
+        threads: 1,
+        memory_limit_mb: 0,
+        gpus: Vec::new(),
+    }
 }
 
 async fn engine(slots: u32) -> Llmcpp {

@@ -73,6 +73,7 @@ impl Island {
             input: json!({"prompt": "Tell me about the sea.", "max_tokens": 16, "temperature": 0}), // words: ok
             artifacts: launch.artifacts.clone(),
             continues: None,
+            continues_reasoning: None,
             scope: "test".to_owned(),
         });
         worker

@@ -48,6 +48,7 @@ async fn replies_in_the_full_sandbox() {
         input: json!({"prompt": "Tell me about the sea.", "max_tokens": 20, "temperature": 0}), // words: ok
         artifacts: launch.artifacts.clone(),
         continues: None,
+        continues_reasoning: None,
         scope: "test".to_owned(),
     });
     worker

@@ -71,6 +71,7 @@ async fn run(fixture: &Fixture, gpus: Vec<GpuGrant>, environment: &Environment) 
             input: fixture.input(case),
             artifacts: launch.artifacts.clone(),
             continues: None,
+            continues_reasoning: None,
             scope: "test".to_owned(),
         });
         worker

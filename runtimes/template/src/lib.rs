@@ -41,6 +41,8 @@ pub struct Message {
     pub role: String,
     /// Its text.
     pub content: String,
+    /// The reasoning before it, which some templates repeat.
+    pub reasoning: Option<String>,
     /// Functions it called, their arguments as objects.
     pub calls: Vec<Json>,
     /// The call that a message of the role `tool` answers.
@@ -61,7 +63,14 @@ impl Message {
         if !self.calls.is_empty() {
             fields.push(("tool_calls", Value::from(Serde(&self.calls))));
         }
-        for (field, value) in [("tool_call_id", &self.call_id), ("name", &self.name)] {
+        let optional = [
+            ("reasoning_content", &self.reasoning),
+            // The name of the same field in other templates.
+            ("thinking", &self.reasoning),
+            ("tool_call_id", &self.call_id),
+            ("name", &self.name),
+        ];
+        for (field, value) in optional {
             fields.extend(value.as_deref().map(|value| (field, Value::from(value))));
         }
         Value::from_pairs(fields)
@@ -76,7 +85,7 @@ impl Message {
         let calls = self.calls.iter().map(|call| call["function"].to_string());
         let lines: Vec<String> =
             [self.content.clone()].into_iter().filter(|line| !line.is_empty()).chain(calls).collect();
-        Self::new(self.role.clone(), lines.join("\n"))
+        Self { reasoning: self.reasoning.clone(), ..Self::new(self.role.clone(), lines.join("\n")) }
     }
 }
 
@@ -90,12 +99,35 @@ pub struct Offer<'o> {
 }
 
 /// What a template renders.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conversation {
     /// Oldest first.
     pub messages: Vec<Message>,
     /// Functions that the reply may call, for a template that supports them.
     pub tools: Vec<Json>,
+    /// How the model is to reason.
+    pub thinking: Thinking,
+}
+
+/// How a model is to reason before it answers, for templates that know the setting.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Thinking {
+    /// Whether it reasons; `None` leaves that to the template.
+    pub enabled: Option<bool>,
+    /// How much: `low`, `medium` or `high`; `None` leaves that to the template.
+    pub effort: Option<String>,
+}
+
+impl Thinking {
+    /// The variables of templates.
+    fn variables(&self) -> Value {
+        let mut variables = Vec::new();
+        if let Some(enabled) = self.enabled {
+            variables.extend([("enable_thinking", Value::from(enabled)), ("thinking", Value::from(enabled))]);
+        }
+        variables.extend(self.effort.as_deref().map(|effort| ("reasoning_effort", Value::from(effort))));
+        Value::from_pairs(variables)
+    }
 }
 
 /// A template that cannot be used, or a conversation that it cannot render.
@@ -147,7 +179,7 @@ impl Template {
     pub fn conversation(&self, messages: &[Message], offer: Option<&Offer<'_>>) -> Conversation {
         let tools = offer.map(|offer| offer.tools.to_vec()).unwrap_or_default();
         if self.knows_tools {
-            return Conversation { messages: messages.to_vec(), tools };
+            return Conversation { messages: messages.to_vec(), tools, ..Conversation::default() };
         }
         let mut messages: Vec<Message> = messages.iter().map(Message::in_words).collect();
         if let Some(Offer { instructions, .. }) = offer {
@@ -156,7 +188,7 @@ impl Template {
                 None => messages.insert(0, Message::new("system", instructions.as_str())),
             }
         }
-        Conversation { messages, tools: Vec::new() }
+        Conversation { messages, ..Conversation::default() }
     }
 
     /// Whether the model has a template.
@@ -166,12 +198,12 @@ impl Template {
 
     /// Returns the text before the assistant's reply. `now` is the time in seconds since 1970, for templates that use the date.
     pub fn render(&self, conversation: &Conversation, now: i64) -> Result<String, TemplateError> {
-        let Conversation { messages, tools } = conversation;
+        let messages = &conversation.messages;
         let Some(environment) = &self.environment else { return Ok(plain(messages)) };
-        match self.render_with(environment, messages, tools, now) {
+        match self.render_with(environment, conversation, messages, now) {
             // Some models do not support system messages: the user's first message includes it.
             Err(TemplateError::Refused(_)) if messages[0].role == "system" && messages.len() > 1 => {
-                self.render_with(environment, &without_system(messages), tools, now)
+                self.render_with(environment, conversation, &without_system(messages), now)
             }
             rendered => rendered,
         }
@@ -180,8 +212,8 @@ impl Template {
     fn render_with(
         &self,
         environment: &Environment<'_>,
+        Conversation { tools, thinking, .. }: &Conversation,
         messages: &[Message],
-        tools: &[Json],
         now: i64,
     ) -> Result<String, TemplateError> {
         let template = environment.get_template(NAME).map_err(|error| explain(&error))?;
@@ -195,7 +227,9 @@ impl Template {
         let fuel = FUEL + FUEL_PER_MESSAGE * messages.len() as u64;
         environment.set_fuel(Some(fuel));
         environment.add_function("strftime_now", move |format: &str| clock::format(format, now));
-        let given: usize = messages.iter().map(|message| message.content.len()).sum();
+        let length =
+            |message: &Message| message.content.len() + message.reasoning.as_ref().map_or(0, String::len);
+        let given: usize = messages.iter().map(length).sum();
         let longest = MAX_ADDED_BYTES.saturating_add(given.saturating_mul(2));
         let data = messages.iter().flat_map(|message| &message.calls).chain(tools);
         let data: usize = given + data.map(|value| value.to_string().len()).sum::<usize>();
@@ -212,6 +246,7 @@ impl Template {
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
             add_generation_prompt => true,
+            ..thinking.variables()
         };
         // Templates test for tools by `if tools`, some by `is defined`, some by `is none`.
         let values = if tools.is_empty() {

@@ -202,3 +202,17 @@ fn functions_go_to_their_place_or_are_told_in_words() {
     assert!(rendered.tools.is_empty());
     assert_eq!(rendered.messages[0].content, "Be kind.\n\nYou may call weather.");
 }
+
+#[test]
+fn settings_of_reasoning_reach_the_template_only_if_they_are_set() {
+    let source = "{% if enable_thinking is defined %}{{ enable_thinking }}{% else %}unset{% endif %} {{ reasoning_effort | default('usual') }}{% for m in messages %}{% if m.reasoning_content is defined %} [{{ m.reasoning_content }}{{ m.thinking }}]{% endif %}{% endfor %}";
+    let template =
+        Template::compile(Some(source.to_owned()), String::new(), String::new()).expect("a template");
+    let thought = Message { reasoning: Some("Hm.".to_owned()), ..message("assistant", "Yes") };
+    let messages = [message("user", "Hi"), thought];
+    let plain = template.conversation(&messages, None);
+    assert_eq!(template.render(&plain, 0).expect("renders"), "unset usual [Hm.Hm.]");
+    let thinking = Thinking { enabled: Some(true), effort: Some("high".to_owned()) };
+    let set = Conversation { thinking, ..plain };
+    assert_eq!(template.render(&set, 0).expect("renders"), "true high [Hm.Hm.]");
+}

@@ -82,6 +82,7 @@ fn job(compiled: &Path, fields: &Value, input: Value) -> (AttemptKey, ToWorker) 
         input,
         artifacts,
         continues: None,
+        continues_reasoning: None,
         scope: "test".to_owned(),
     });
     let key = attempt();

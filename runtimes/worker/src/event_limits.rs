@@ -155,7 +155,7 @@ mod tests {
             let image = Image { format: text.clone(), ..Image::default() };
             let failure = Failure::of_job(FailureCode::CargoFailed, text.clone());
             let events = [
-                AttemptEvent::Token { content: text.clone(), count: 0 },
+                AttemptEvent::token(text.clone(), 0),
                 AttemptEvent::Status { state: text.clone() },
                 AttemptEvent::Image(image),
                 AttemptEvent::Progress { step: 0, total: 0, phase: Some(text.clone()) },
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_job_may_emit_its_limit_and_an_end_of_twice_that() {
-        let token = |length: usize| AttemptEvent::Token { content: "x".repeat(length), count: 1 };
+        let token = |length: usize| AttemptEvent::token("x".repeat(length), 1);
         let mut budget = OutputBudget::new(100_000);
         budget.count(&numbered(vec![token(50_000)])).expect("within");
         assert_eq!(budget.count(&numbered(vec![token(50_100)])), Err(Exceeded::Output));
@@ -187,7 +187,7 @@ mod tests {
         let name = "x".repeat(MAX_NAME_BYTES + 1);
         let failure = Failure::of_job(FailureCode::CargoFailed, "x".repeat(MAX_MESSAGE_CHARS + 1));
         let events = [
-            AttemptEvent::Token { content: "x".repeat(MAX_TOKEN_BYTES + 1), count: 1 },
+            AttemptEvent::token("x".repeat(MAX_TOKEN_BYTES + 1), 1),
             AttemptEvent::Status { state: name.clone() },
             AttemptEvent::Image(Image { format: name.clone(), ..Image::default() }),
             AttemptEvent::Progress { step: 0, total: 0, phase: Some(name) },

@@ -51,6 +51,7 @@ impl Fixture {
             input,
             artifacts: self.launch.artifacts.clone(),
             continues: None,
+            continues_reasoning: None,
             scope: "test".to_owned(),
         };
         ToWorker::Run { key, first_event: 5, request: Box::new(request), reports_steps: false }

@@ -1,12 +1,11 @@
-//! Converts a job's events to a chat reply.
+//! Reads the reply of a job, whatever the API in whose form it is answered.
 
-use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use bytes::{Bytes, BytesMut};
-use futures::{Stream, stream};
 use island_protocol::{
-    chat::{ChatChunk, ChatCompletion, ChatMessage, Choice, ChunkChoice, Delta, ToolCall, ToolCallDelta},
+    chat::ToolCall,
     event::JobEvent,
+    ids::JobId,
     job::{FinishReason, Usage},
     problem::Code,
 };
@@ -14,36 +13,59 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::{
-    api::{
-        ApiError, availability,
-        jobs::{follow::CancelOnDrop, stream::KEEP_ALIVE},
-        slots::Slot,
-    },
+    api::{ApiError, availability, jobs::follow::CancelOnDrop},
     execution::{job_handle::JobHandle, log::Reader},
-    sse,
+    job::Job,
 };
+
+/// What is known of a reply before its first part.
+#[derive(Debug, Clone)]
+pub(in crate::api) struct Head {
+    pub job: JobId,
+    /// Slug of the Cargo that runs.
+    pub model: String,
+    /// Unix seconds.
+    pub created: i64,
+}
 
 /// A reply in progress. Dropped before its end, it cancels the job.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(in crate::api) struct Reply {
     handle: Arc<JobHandle>,
     reader: Reader,
     guard: CancelOnDrop,
-    id: String,
-    model: String,
-    created: i64,
+    head: Head,
+    /// Whether the client receives the reasoning.
+    shows_reasoning: bool,
     /// Read but not yet returned.
     ready: VecDeque<Piece>,
     wrote_text: bool,
 }
 
-/// A part of a reply.
+/// What was read: a part of a reply, or the error that ended it.
 #[derive(Debug)]
-enum Piece {
+pub(super) enum Piece {
+    Part(Part),
+    Failed { code: String, message: String },
+}
+
+/// A part of a reply; [`Part::Done`] is the last.
+#[derive(Debug)]
+pub(in crate::api) enum Part {
+    Reasoning(String),
     Text(String),
     Calls(Vec<ToolCall>),
     Done { usage: Usage, finish_reason: FinishReason },
-    Failed { code: String, message: String },
+}
+
+/// A whole reply.
+#[derive(Debug)]
+pub(in crate::api) struct Whole {
+    pub reasoning: String,
+    pub text: String,
+    pub calls: Option<Vec<ToolCall>>,
+    pub usage: Usage,
+    pub finish_reason: FinishReason,
 }
 
 /// The error for a failed job.
@@ -59,11 +81,27 @@ pub(in crate::api) fn problem(code: &str, message: &str) -> ApiError {
 }
 
 impl Reply {
-    pub(super) fn new(guard: CancelOnDrop, model: String, created: i64) -> Self {
+    pub(super) fn new(guard: CancelOnDrop, job: &Job, shows_reasoning: bool) -> Self {
         let handle = guard.handle();
         let reader = handle.log.read(0);
-        let id = format!("chatcmpl-{}", handle.id);
-        Self { handle, reader, guard, id, model, created, ready: VecDeque::new(), wrote_text: false }
+        let (model, created) = (job.workload.to_string(), job.created_at.unix_ms() / 1000);
+        let head = Head { job: handle.id, model, created };
+        Self { handle, reader, guard, head, shows_reasoning, ready: VecDeque::new(), wrote_text: false }
+    }
+
+    /// What is known before the first part.
+    pub(in crate::api) fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Whether there is nothing to send yet.
+    pub(super) fn is_silent(&self) -> bool {
+        self.ready.is_empty()
+    }
+
+    /// The next piece that was read.
+    pub(super) fn next_ready(&mut self) -> Option<Piece> {
+        self.ready.pop_front()
     }
 
     /// Waits up to `wait` for an Island that accepts the job, and then up to `delay` for the first piece. Errors until
@@ -76,7 +114,7 @@ impl Reply {
                 read = self.fill() => Some(read),
                 () = handle.accepted() => None,
                 () = tokio::time::sleep(wait) => {
-                    return Err(availability::not_accepted(&handle, &self.model));
+                    return Err(availability::not_accepted(&handle, &self.head.model));
                 }
             }
         };
@@ -99,7 +137,7 @@ impl Reply {
     }
 
     /// Reads until there is a piece. Returns `false` if the log has ended. Cancel safe.
-    async fn fill(&mut self) -> bool {
+    pub(super) async fn fill(&mut self) -> bool {
         while self.ready.is_empty() {
             let Some(entries) = self.reader.next().await else { return false };
             for entry in entries {
@@ -112,22 +150,27 @@ impl Reply {
     fn record(&mut self, event: &JobEvent) {
         match event {
             // Tokens of a tool call have no text.
-            JobEvent::Token { content } if content.is_empty() => {}
-            JobEvent::Token { content } => {
+            JobEvent::Token { content, .. } if content.is_empty() => {}
+            JobEvent::Token { content, reasoning: true } => {
+                if self.shows_reasoning {
+                    self.ready.push_back(Piece::Part(Part::Reasoning(content.clone())));
+                }
+            }
+            JobEvent::Token { content, reasoning: false } => {
                 self.wrote_text = true;
-                self.ready.push_back(Piece::Text(content.clone()));
+                self.ready.push_back(Piece::Part(Part::Text(content.clone())));
             }
             JobEvent::Done { usage, output, finish_reason } => {
                 if let (false, Some(Value::String(text))) = (self.wrote_text, output) {
-                    self.ready.push_back(Piece::Text(text.clone()));
+                    self.ready.push_back(Piece::Part(Part::Text(text.clone())));
                 }
                 if let Some(calls) = output.as_ref().and_then(|output| output.get("tool_calls")) {
                     // The output was checked against the Cargo's schema when the job ended.
                     let calls = serde_json::from_value(calls.clone()).unwrap_or_default();
-                    self.ready.push_back(Piece::Calls(calls));
+                    self.ready.push_back(Piece::Part(Part::Calls(calls)));
                 }
                 let finish_reason = finish_reason.unwrap_or(FinishReason::Stop);
-                self.ready.push_back(Piece::Done { usage: usage.clone(), finish_reason });
+                self.ready.push_back(Piece::Part(Part::Done { usage: usage.clone(), finish_reason }));
             }
             JobEvent::Error { error, code } => {
                 self.ready.push_back(Piece::Failed { code: code.clone(), message: error.clone() });
@@ -137,138 +180,21 @@ impl Reply {
     }
 
     /// Waits for the whole reply.
-    pub(super) async fn whole(mut self) -> Result<ChatCompletion, ApiError> {
-        let (mut text, mut tool_calls) = (String::new(), None);
+    pub(in crate::api) async fn whole(mut self) -> Result<Whole, ApiError> {
+        let (mut reasoning, mut text, mut calls) = (String::new(), String::new(), None);
         while self.fill().await {
             while let Some(piece) = self.ready.pop_front() {
                 match piece {
-                    Piece::Text(more) => text.push_str(&more),
-                    Piece::Calls(calls) => tool_calls = Some(calls),
                     Piece::Failed { code, message } => return Err(problem(&code, &message)),
-                    Piece::Done { usage, finish_reason } => {
-                        let is_silent = text.is_empty() && tool_calls.is_some();
-                        let content = if is_silent { Value::Null } else { Value::String(text) };
-                        let role = "assistant".to_owned();
-                        let message =
-                            ChatMessage { role, content, tool_calls, tool_call_id: None, name: None };
-                        return Ok(ChatCompletion {
-                            id: self.id.clone(),
-                            object: "chat.completion".to_owned(),
-                            created: self.created,
-                            model: self.model.clone(),
-                            choices: vec![Choice { index: 0, message, finish_reason }],
-                            usage,
-                        });
+                    Piece::Part(Part::Reasoning(more)) => reasoning.push_str(&more),
+                    Piece::Part(Part::Text(more)) => text.push_str(&more),
+                    Piece::Part(Part::Calls(made)) => calls = Some(made),
+                    Piece::Part(Part::Done { usage, finish_reason }) => {
+                        return Ok(Whole { reasoning, text, calls, usage, finish_reason });
                     }
                 }
             }
         }
         Err(ApiError::new(Code::ServiceUnavailable, "the job moved to another coordinator; try again"))
-    }
-
-    /// Streams the reply as Server-Sent Events. An error is sent as an event and is not followed by `[DONE]`.
-    pub(super) fn frames(
-        self,
-        include_usage: bool,
-        slot: Option<Slot>,
-    ) -> impl Stream<Item = Result<Bytes, Infallible>> {
-        let is_silent = self.ready.is_empty();
-        let state = Streaming { reply: self, include_usage, slot, is_silent, begun: false, over: false };
-        stream::unfold(state, |mut state| async move {
-            let frame = state.next().await?;
-            Some((Ok(frame), state))
-        })
-    }
-
-    fn chunk(&self, delta: Delta, finish_reason: Option<FinishReason>) -> Bytes {
-        self.chunk_of(vec![ChunkChoice { index: 0, delta, finish_reason }], None)
-    }
-
-    fn chunk_of(&self, choices: Vec<ChunkChoice>, usage: Option<Usage>) -> Bytes {
-        sse::data_frame(&ChatChunk {
-            id: self.id.clone(),
-            object: "chat.completion.chunk".to_owned(),
-            created: self.created,
-            model: self.model.clone(),
-            choices,
-            usage,
-        })
-    }
-}
-
-/// An error as the last event of a stream.
-fn error_frame(error: &ApiError) -> Bytes {
-    sse::data_frame(&error.body())
-}
-
-struct Streaming {
-    reply: Reply,
-    include_usage: bool,
-    slot: Option<Slot>,
-    /// Whether the client has been sent nothing and there is nothing to send.
-    is_silent: bool,
-    begun: bool,
-    over: bool,
-}
-
-impl Streaming {
-    /// The next bytes: all available events in one write, a comment after a long silence, or `None` at the end.
-    async fn next(&mut self) -> Option<Bytes> {
-        if self.over {
-            return None;
-        }
-        if std::mem::take(&mut self.is_silent) {
-            return Some(sse::KEEP_ALIVE);
-        }
-        let more = tokio::select! {
-            biased;
-            more = self.reply.fill() => more,
-            () = tokio::time::sleep(KEEP_ALIVE) => return Some(sse::KEEP_ALIVE),
-        };
-        let mut bytes = BytesMut::new();
-        if !more {
-            self.over = true;
-            bytes.extend(error_frame(&ApiError::new(
-                Code::ServiceUnavailable,
-                "the job moved to another coordinator",
-            )));
-        }
-        if !self.begun {
-            self.begun = true;
-            let role = Some("assistant".to_owned());
-            let role = Delta { role, content: Some(String::new()), ..Delta::default() };
-            bytes.extend(self.reply.chunk(role, None));
-        }
-        while let Some(piece) = self.reply.ready.pop_front() {
-            match piece {
-                Piece::Text(text) => {
-                    bytes.extend(self.reply.chunk(Delta { content: Some(text), ..Delta::default() }, None));
-                }
-                Piece::Calls(calls) => {
-                    let calls = (0..).zip(calls).map(|(index, call)| ToolCallDelta { index, call });
-                    let tool_calls = Some(calls.collect());
-                    bytes.extend(self.reply.chunk(Delta { tool_calls, ..Delta::default() }, None));
-                }
-                Piece::Done { usage, finish_reason } => {
-                    bytes.extend(self.reply.chunk(Delta::default(), Some(finish_reason)));
-                    if self.include_usage {
-                        bytes.extend(self.reply.chunk_of(Vec::new(), Some(usage)));
-                    }
-                    bytes.extend(sse::CHAT_DONE);
-                    self.over = true;
-                }
-                Piece::Failed { code, message } => {
-                    bytes.extend(error_frame(&problem(&code, &message)));
-                    self.over = true;
-                }
-            }
-        }
-        // The slot is released before the client can know that the stream has ended.
-        if self.over
-            && let Some(slot) = self.slot.take()
-        {
-            slot.release().await;
-        }
-        Some(bytes.freeze())
     }
 }

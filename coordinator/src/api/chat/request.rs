@@ -11,7 +11,7 @@ use crate::{api::ApiError, catalogue::Cargo};
 /// Maximum bytes of a JSON Schema for replies.
 const MAX_SCHEMA: usize = 64 << 10;
 /// Settings that become input of a Cargo under the same name.
-const OPTIONS: [&str; 10] = [
+const OPTIONS: [&str; 12] = [
     "temperature",
     "top_p",
     "presence_penalty",
@@ -22,15 +22,26 @@ const OPTIONS: [&str; 10] = [
     "top_k",
     "stop",
     "response_format",
+    "reasoning_effort",
+    "max_reasoning_tokens",
 ];
+/// Maximum number of pictures in one conversation.
+const MAX_IMAGES: usize = 16;
+/// How the addresses of pictures begin.
+const IMAGE_DATA: [&str; 3] =
+    ["data:image/png;base64,", "data:image/jpeg;base64,", "data:image/webp;base64,"];
 
 /// A chat request, mapped to the names of inputs.
 #[derive(Debug)]
-pub(super) struct Chat {
+pub(in crate::api) struct Chat {
     pub model: String,
     pub stream: bool,
     pub include_usage: bool,
-    /// With each content as one string.
+    /// Whether the answer contains the reasoning.
+    pub shows_reasoning: bool,
+    /// Whether a message contains a picture.
+    pub has_images: bool,
+    /// With each content as one string, or as parts if one of them is a picture.
     messages: Vec<ChatMessage>,
     max_tokens: Option<u64>,
     /// Settings and tools, by name.
@@ -43,8 +54,14 @@ fn invalid(param: &str, message: impl Into<String>) -> ApiError {
 
 impl Chat {
     /// Maps a request and checks the rules that a schema cannot express.
-    pub(super) fn new(request: ChatRequest) -> Result<Self, ApiError> {
+    pub(in crate::api) fn new(request: ChatRequest) -> Result<Self, ApiError> {
         check_size(request.response_format.as_ref())?;
+        let shows_reasoning = !request.reasoning.as_ref().is_some_and(|options| options.exclude);
+        let request = with_reasoning(request);
+        let images: usize = request.messages.iter().map(|message| images_of(message).count()).sum();
+        if images > MAX_IMAGES {
+            return Err(invalid("messages", format!("a conversation has at most {MAX_IMAGES} pictures")));
+        }
         let mut options = Map::new();
         if let Some((tools, choice)) = tools(&request)? {
             options.extend([("tools".to_owned(), tools), ("tool_choice".to_owned(), choice)]);
@@ -56,6 +73,8 @@ impl Chat {
             model: request.model,
             stream: request.stream,
             include_usage: request.stream_options.is_some_and(|options| options.include_usage),
+            shows_reasoning,
+            has_images: images > 0,
             messages: request.messages.into_iter().enumerate().map(flattened).collect::<Result<_, _>>()?,
             max_tokens: request.max_completion_tokens.or(request.max_tokens),
             options,
@@ -96,8 +115,33 @@ fn check_size(format: Option<&Value>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A message with its parts joined. Only the assistant may have no content.
+/// The request with how the model is to reason in the fields that Cargos have, whichever field the client used.
+fn with_reasoning(mut request: ChatRequest) -> ChatRequest {
+    let options = request.reasoning.take().unwrap_or_default();
+    let template = request.chat_template_kwargs.take().unwrap_or_default();
+    let switch = options.enabled.or(template.enable_thinking).or(template.thinking);
+    let switched = switch.map(|enabled| if enabled { "medium" } else { "none" }.to_owned());
+    request.reasoning_effort = request.reasoning_effort.or(options.effort).or(switched);
+    request.max_reasoning_tokens = request.max_reasoning_tokens.or(options.max_tokens);
+    request
+}
+
+/// The addresses of the pictures in a message.
+fn images_of(message: &ChatMessage) -> impl Iterator<Item = &str> {
+    let parts = message.content.as_array().map(Vec::as_slice).unwrap_or_default();
+    parts.iter().filter_map(|part| part.pointer("/image_url/url")?.as_str())
+}
+
+/// A message with its texts joined. Only the assistant may have no content.
 fn flattened((index, message): (usize, ChatMessage)) -> Result<ChatMessage, ApiError> {
+    if images_of(&message).next().is_some() {
+        let is_data = |address: &str| IMAGE_DATA.iter().any(|start| address.starts_with(start));
+        if !images_of(&message).all(is_data) {
+            let rule = "a picture must be a data: address with base64 of a PNG, JPEG or WebP file; other addresses are not fetched";
+            return Err(invalid(&format!("messages.{index}.content"), rule));
+        }
+        return Ok(message);
+    }
     let content = match &message.content {
         Value::Null if message.role == "assistant" => String::new(),
         Value::String(text) => text.clone(),

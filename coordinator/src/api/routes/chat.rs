@@ -5,15 +5,21 @@ use island_protocol::{
         key::Scope,
         model::{Model, ModelList},
     },
+    audio::AudioRequest,
     chat::{ChatChunk, ChatCompletion, ChatRequest, Embeddings, EmbeddingsRequest},
     images::{ImageEvent, Images, ImagesRequest},
+    messages::{MessageEvent, MessageReply, MessagesRequest},
     problem::Code,
+    rerank::{RerankRequest, Reranking},
 };
 use serde_json::json;
 
 use super::{Routes, slug};
 use crate::{
-    api::{chat, embeddings, images, models},
+    api::{
+        audio::{self, AudioAnswer},
+        chat, embeddings, images, messages, models, rerank,
+    },
     openapi::operation::Operation,
 };
 
@@ -30,7 +36,91 @@ const IMAGES: &str = "Served by the Cargos that make images from a prompt. Witho
      their parameters, and the same seed makes the same images. With `stream`, the answer is Server-Sent Events: up to \
      `partial_images` previews before each image. If the client disconnects, the job is cancelled. Unknown fields are ignored.";
 
+const RERANK: &str = "Served by the Cargos of the task text-ranking. Scores of different models cannot be compared, so `model` must be the \
+     slug or an alias of one of them. The bodies are those that Cohere's and Jina's APIs have in common. If the client disconnects, the job is \
+     cancelled. Unknown fields are ignored.";
+
+const RERANK_ALIAS: &str = "As `POST /rerank`: Cohere's clients add this path to their base URL.";
+
+const AUDIO: &str = "Served by the Cargos of the task automatic-speech-recognition. OpenAI's names `whisper-1`, `gpt-4o-transcribe` and \
+     `gpt-4o-mini-transcribe` mean the nearest that an Island can serve, Whisper before others; any other name must be a slug or alias. \
+     `response_format` decides whether the answer is JSON, plain text or captions. Captions and `verbose_json` need a model that gives times, and \
+     times of words one that gives these: others answer with 422. If the client disconnects, the job is cancelled. Unknown fields are ignored.";
+
+const MESSAGES: &str = "The API of Anthropic's clients, whose base URL is this one without its last part, `/v1`. The key may come in the header `x-api-key`. Models      are chosen as for chats, and reason only if `thinking` is enabled. Errors have the form of that API. If the client disconnects, the      job is cancelled. Unknown fields are ignored.";
+
+/// Errors of a request that one job answers.
+const OF_ONE_JOB: [Code; 10] = [
+    Code::WorkloadNotFound,
+    Code::InvalidInput,
+    Code::InsufficientCredits,
+    Code::ConcurrentJobsExceeded,
+    Code::QuotaExceeded,
+    Code::Maintenance,
+    Code::WorkloadDisabled,
+    Code::JobFailed,
+    Code::NoIslandAvailable,
+    Code::JobTimeout,
+];
+
 pub(super) fn add(routes: Routes) -> Routes {
+    messages_route(audio_routes(rerank_routes(openai(routes))))
+}
+
+fn rerank_routes(routes: Routes) -> Routes {
+    let operation = |id: &'static str, about: &'static str| {
+        Operation::keyed("Chat", id, "Order documents by relevance", Scope::Write)
+            .about(about)
+            .takes::<RerankRequest>(Some(json!({
+                "model": "tiny-onnx-text-ranking", "query": "What is an island?",
+                "documents": ["Land with water around it.", "A kind of train."], "top_n": 1,
+            })))
+            .fails(&OF_ONE_JOB)
+            .answers::<Reranking>(200, "The documents by relevance")
+    };
+    routes
+        .post("/rerank", rerank::create, operation("createReranking", RERANK))
+        .post("/v1/rerank", rerank::create, operation("createRerankingV1", RERANK_ALIAS))
+        .post("/v2/rerank", rerank::create, operation("createRerankingV2", RERANK_ALIAS))
+}
+
+fn messages_route(routes: Routes) -> Routes {
+    let example = json!({"model": "llm-chat", "max_tokens": 64, "messages": [{"role": "user", "content": "What is an island?"}]});
+    routes.post(
+        "/messages",
+        messages::create,
+        Operation::keyed("Chat", "createMessage", "Reply to a conversation", Scope::Write)
+            .about(MESSAGES)
+            .idempotent()
+            .takes::<MessagesRequest>(Some(example))
+            .fails(&OF_ONE_JOB)
+            .fails(&[Code::ContextLengthExceeded, Code::ConcurrentStreamsExceeded])
+            .answers_or_streams::<MessageReply, MessageEvent>("The reply"),
+    )
+}
+
+fn audio_routes(routes: Routes) -> Routes {
+    let operation = |id: &'static str, summary: &'static str| {
+        Operation::keyed("Chat", id, summary, Scope::Write)
+            .about(AUDIO)
+            .takes_form::<AudioRequest>()
+            .fails(&OF_ONE_JOB)
+            .answers_or_text::<AudioAnswer>("The text")
+    };
+    routes
+        .post(
+            "/audio/transcriptions",
+            audio::transcribe,
+            operation("createTranscription", "Transcribe speech"),
+        )
+        .post(
+            "/audio/translations",
+            audio::translate,
+            operation("createTranslation", "Translate speech into English"),
+        )
+}
+
+fn openai(routes: Routes) -> Routes {
     let example = json!({"model": "llm-chat", "messages": [{"role": "user", "content": "What is an island?"}], "max_tokens": 64});
     let routes = routes.post(
         "/chat/completions",
@@ -77,18 +167,7 @@ pub(super) fn add(routes: Routes) -> Routes {
                 .takes::<EmbeddingsRequest>(Some(
                     json!({"model": "all-minilm-l6-v2", "input": "What is an island?"}),
                 ))
-                .fails(&[
-                    Code::WorkloadNotFound,
-                    Code::InvalidInput,
-                    Code::InsufficientCredits,
-                    Code::ConcurrentJobsExceeded,
-                    Code::QuotaExceeded,
-                    Code::Maintenance,
-                    Code::WorkloadDisabled,
-                    Code::JobFailed,
-                    Code::NoIslandAvailable,
-                    Code::JobTimeout,
-                ])
+                .fails(&OF_ONE_JOB)
                 .answers::<Embeddings>(200, "The embeddings"),
         )
         .post(
@@ -100,19 +179,8 @@ pub(super) fn add(routes: Routes) -> Routes {
                 .takes::<ImagesRequest>(Some(
                     json!({"prompt": "a lighthouse at dusk, oil on canvas", "size": "512x512"}),
                 ))
-                .fails(&[
-                    Code::WorkloadNotFound,
-                    Code::InvalidInput,
-                    Code::InsufficientCredits,
-                    Code::ConcurrentJobsExceeded,
-                    Code::QuotaExceeded,
-                    Code::Maintenance,
-                    Code::WorkloadDisabled,
-                    Code::ConcurrentStreamsExceeded,
-                    Code::JobFailed,
-                    Code::NoIslandAvailable,
-                    Code::JobTimeout,
-                ])
+                .fails(&OF_ONE_JOB)
+                .fails(&[Code::ConcurrentStreamsExceeded])
                 .answers_or_streams::<Images, ImageEvent>("The images"),
         )
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use island_protocol::{
     event::{AttemptEvent, JobEvent, Numbered},
-    job::{Outcome, Usage},
+    job::{CompletionTokensDetails, Outcome, Usage},
 };
 use serde::Serialize;
 
@@ -61,6 +61,8 @@ pub(super) struct Malformed {
 pub(super) struct Counter {
     /// Model tokens that Islands reported.
     reported: u64,
+    /// Those of them that belong to the reasoning.
+    reasoning: u64,
     /// Bytes of text.
     text: u64,
     /// Bytes of encoded events.
@@ -75,8 +77,9 @@ impl Counter {
         let mut counter = Self::default();
         for Numbered { event, .. } in events {
             counter.encoded = counter.encoded.saturating_add(encoded_len(event));
-            if let JobEvent::Token { content } = event {
+            if let JobEvent::Token { content, reasoning } = event {
                 counter.reported += 1;
+                counter.reasoning += u64::from(*reasoning);
                 counter.text = counter.text.saturating_add(content.len() as u64);
                 counter.is_partial = true;
             }
@@ -88,10 +91,12 @@ impl Counter {
     pub(super) fn take(&mut self, event: AttemptEvent) -> Result<Taken, Malformed> {
         let short = |what, name: &str| if name.len() <= MAX_NAME { Ok(()) } else { Err(Malformed { what }) };
         let event = match event {
-            AttemptEvent::Token { content, count } => {
-                self.reported = self.reported.saturating_add(u64::from(count));
+            AttemptEvent::Token { content, count, reasoning } => {
+                let count = u64::from(count);
+                self.reported = self.reported.saturating_add(count);
+                self.reasoning = self.reasoning.saturating_add(if reasoning { count } else { 0 });
                 self.text = self.text.saturating_add(content.len() as u64);
-                JobEvent::Token { content }
+                JobEvent::Token { content, reasoning }
             }
             AttemptEvent::Progress { step, total, phase } => {
                 short("a phase", phase.as_deref().unwrap_or_default())?;
@@ -136,7 +141,9 @@ impl Counter {
         let completion = Self { reported, ..*self }.tokens(max_tokens);
         let tokens = Usage::tokens(claimed.prompt_tokens.min(u64::from(u32::MAX)), completion);
         let device = claimed.device.filter(|device| is_device(device));
-        Usage { fuel: claimed.fuel, device, ..tokens }
+        let reasoning_tokens = self.reasoning.min(completion);
+        let details = (reasoning_tokens > 0).then_some(CompletionTokensDetails { reasoning_tokens });
+        Usage { fuel: claimed.fuel, device, completion_tokens_details: details, ..tokens }
     }
 }
 
@@ -186,7 +193,7 @@ mod tests {
     use super::*;
 
     fn token(content: &str, count: u32) -> AttemptEvent {
-        AttemptEvent::Token { content: content.to_owned(), count }
+        AttemptEvent::token(content.to_owned(), count)
     }
 
     proptest! {
@@ -270,8 +277,7 @@ mod tests {
 
     #[test]
     fn tokens_from_before_a_restart_count_at_least_once() {
-        let log: Vec<_> =
-            (1..=3).map(|n| Numbered { n, event: JobEvent::Token { content: "word ".into() } }).collect();
+        let log: Vec<_> = (1..=3).map(|n| Numbered { n, event: JobEvent::token("word ".into()) }).collect();
         let counter = Counter::of_log(&log);
         assert_eq!(counter.tokens(None), 3);
         assert_eq!(counter.usage(Usage::tokens(1, 5), None).completion_tokens, 5);

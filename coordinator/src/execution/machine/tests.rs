@@ -88,7 +88,7 @@ impl Driven {
 
     fn write_words(&mut self, host: HostId, key: AttemptKey, words: usize) {
         let first = self.machine.transcript.log().next();
-        let token = |n| Numbered { n, event: AttemptEvent::Token { content: "word ".into(), count: 1 } };
+        let token = |n| Numbered { n, event: AttemptEvent::token("word ".into(), 1) };
         let events = (first..).take(words).map(token).collect();
         let output = Output { v: FABRIC_VERSION, key, events };
         let effects = self.step(Input::Output { host, output, reply: None });
@@ -242,7 +242,7 @@ fn members_of_an_attempt_are_stopped_and_released_with_their_leader() {
         "{effects:?}"
     );
     driven.step(Input::Answered { key, answer: OfferAnswer::Accepted });
-    let events = vec![Numbered { n: 3, event: AttemptEvent::Token { content: "forged ".into(), count: 1 } }];
+    let events = vec![Numbered { n: 3, event: AttemptEvent::token("forged ".into(), 1) }];
     let output = Output { v: FABRIC_VERSION, key, events };
     driven.step(Input::Output { host: host(2), output, reply: None });
     assert!(!driven.machine.transcript.log().has_output(), "only the leader sends output");

@@ -20,7 +20,7 @@ impl Client {
     /// The text so far.
     pub(super) fn text(events: &[Numbered<JobEvent>]) -> String {
         let tokens = events.iter().filter_map(|event| match &event.event {
-            JobEvent::Token { content } => Some(content.as_str()),
+            JobEvent::Token { content, .. } => Some(content.as_str()),
             _ => None,
         });
         tokens.collect()

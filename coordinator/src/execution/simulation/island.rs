@@ -247,7 +247,7 @@ impl Attempt {
             return;
         }
         if self.written < self.total {
-            self.push(AttemptEvent::Token { content: word(self.written), count: 1 });
+            self.push(AttemptEvent::token(word(self.written), 1));
             self.written += 1;
             return;
         }

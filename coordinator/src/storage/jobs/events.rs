@@ -136,8 +136,7 @@ mod tests {
     use super::*;
 
     fn numbered(sizes: &[usize]) -> Events {
-        let event =
-            |(n, size): (u64, &usize)| Numbered { n, event: JobEvent::Token { content: "x".repeat(*size) } };
+        let event = |(n, size): (u64, &usize)| Numbered { n, event: JobEvent::token("x".repeat(*size)) };
         (1..).zip(sizes).map(event).collect()
     }
 

@@ -43,6 +43,7 @@ pub(crate) struct Island {
     jobs: Subscriber,
     cancels: Subscriber,
     pub(crate) slots: u32,
+    engine: RuntimeType,
 }
 
 /// An assignment and its reply subject.
@@ -102,6 +103,11 @@ pub(crate) async fn connect(credentials: &HostCredentials, id: HostId, key: &Arc
 impl Island {
     /// Enrolls, connects, registers and sends a heartbeat: ready for jobs.
     pub(crate) async fn start(network: &Network) -> Self {
+        Self::start_with(network, RuntimeType::Llmcpp).await
+    }
+
+    /// The same with this engine.
+    pub(crate) async fn start_with(network: &Network, engine: RuntimeType) -> Self {
         let (id, key) = (HostId(Uuid::new_v4()), Arc::new(KeyPair::new_user()));
         let (status, body) = enroll(network, &network.owner, id, &key).await;
         assert_eq!(status, StatusCode::OK, "{body}");
@@ -110,7 +116,7 @@ impl Island {
         let jobs = client.subscribe(HostTopic::Jobs.of(id)).await.expect("subscribe");
         let cancels = client.subscribe(HostTopic::Cancel.of(id)).await.expect("subscribe");
         let instance = InstanceId(Uuid::new_v4());
-        let island = Self { id, key, client, credentials, instance, jobs, cancels, slots: 4 };
+        let island = Self { id, key, client, credentials, instance, jobs, cancels, slots: 4, engine };
         island.client.flush().await.expect("flush");
         island.register(&[]).await;
         island.beat(&[]).await;
@@ -124,7 +130,8 @@ impl Island {
         let cancels = client.subscribe(HostTopic::Cancel.of(self.id)).await.expect("subscribe");
         client.flush().await.expect("flush");
         let (id, key, credentials) = (self.id, self.key.clone(), self.credentials.clone());
-        Self { id, key, client, credentials, instance: InstanceId(Uuid::new_v4()), jobs, cancels, slots: 4 }
+        let (instance, engine) = (InstanceId(Uuid::new_v4()), self.engine.clone());
+        Self { id, key, client, credentials, instance, jobs, cancels, slots: 4, engine }
     }
 
     /// Its run of the agent.
@@ -160,7 +167,7 @@ impl Island {
 
     fn registration(&self, name: &str, holding: &[AttemptKey]) -> Register {
         let report = RuntimeReport {
-            kind: RuntimeType::Llmcpp,
+            kind: self.engine.clone(),
             available: true,
             reason: None,
             version: None,
@@ -285,12 +292,7 @@ impl Island {
     }
 
     /// Sends the end until a reply arrives, as a coordinator that starts may not execute the job yet.
-    pub(crate) async fn end_until_answered(
-        &self,
-        key: AttemptKey,
-        n: u64,
-        outcome: Outcome,
-    ) -> OutputReply {
+    pub(crate) async fn end_until_answered(&self, key: AttemptKey, n: u64, outcome: Outcome) -> OutputReply {
         let answered = async {
             loop {
                 if let Some(reply) = self.try_end(key, n, outcome.clone()).await {
@@ -303,7 +305,8 @@ impl Island {
 
     /// Registers and renews the lease of this attempt, and does not insist on replies.
     pub(crate) async fn try_stay(&self, key: Option<AttemptKey>, last_event: u64) {
-        let payload = serde_json::to_vec(&self.registration("scripted", &key.into_iter().collect::<Vec<_>>()));
+        let payload =
+            serde_json::to_vec(&self.registration("scripted", &key.into_iter().collect::<Vec<_>>()));
         let payload = payload.expect("json");
         let headers = self.signed(subjects::REGISTER, &payload);
         let sent = self.client.publish_with_headers(subjects::REGISTER, headers, payload.into()).await;
@@ -358,7 +361,8 @@ impl Island {
         let replies = self.client.subscribe(inbox.clone()).await.expect("subscribe");
         let payload = serde_json::to_vec(&self.renewal_of(jobs)).expect("json");
         let headers = self.signed(subjects::LEASE, &payload);
-        let sent = self.client.publish_with_reply_and_headers(subjects::LEASE, inbox, headers, payload.into());
+        let sent =
+            self.client.publish_with_reply_and_headers(subjects::LEASE, inbox, headers, payload.into());
         sent.await.expect("publish");
         LeaseReplies(replies)
     }
@@ -394,7 +398,7 @@ pub(crate) fn output(key: AttemptKey, first: u64, events: Vec<AttemptEvent>) -> 
 }
 
 pub(crate) fn token(content: &str) -> AttemptEvent {
-    AttemptEvent::Token { content: content.to_owned(), count: 1 }
+    AttemptEvent::token(content.to_owned(), 1)
 }
 
 /// A completed attempt with a result of its own.

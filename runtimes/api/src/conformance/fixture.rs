@@ -91,6 +91,7 @@ impl Fixture {
             input: input.clone(),
             artifacts: self.artifacts.clone(),
             continues: None,
+            continues_reasoning: None,
             scope: "conformance".to_owned(),
         };
         let context = RunContext {
@@ -106,8 +107,20 @@ impl Fixture {
 
     /// Runs an input whose reply already began with `text`.
     pub async fn play_on<R: Runtime>(&self, runtime: &R, input: &Value, text: &str) -> Played {
+        self.play_after(runtime, input, None, text).await
+    }
+
+    /// Runs an input whose reply already began with this reasoning and this text.
+    pub async fn play_after<R: Runtime>(
+        &self,
+        runtime: &R,
+        input: &Value,
+        reasoning: Option<&str>,
+        text: &str,
+    ) -> Played {
         let mut stage = self.stage(input);
         stage.request.continues = Some(text.to_owned());
+        stage.request.continues_reasoning = reasoning.map(str::to_owned);
         let outcome = within(runtime.run(stage.request, stage.context)).await;
         finish(stage.events, outcome).await
     }

@@ -48,7 +48,7 @@ fn every_type_of_line_is_converted() {
     let (events, log, outcome) = read(TALK.as_bytes(), usize::MAX, Exit::Code(0));
     assert_eq!(events.len(), 5, "{events:?}");
     assert_eq!(events[1], AttemptEvent::Progress { step: 1, total: 2, phase: Some("encode".into()) });
-    assert_eq!(events[3], AttemptEvent::Token { content: "dir".into(), count: 2 });
+    assert_eq!(events[3], AttemptEvent::token("dir".into(), 2));
     let usage = Usage::tokens(7, 3);
     let output = Some(json!({"a": [1, 2]}));
     assert_eq!(outcome, Outcome::Completed { usage, output, finish_reason: None });

@@ -166,6 +166,7 @@ mod tests {
             input,
             artifacts: std::collections::BTreeMap::new(),
             continues: None,
+            continues_reasoning: None,
             scope: String::new(),
         }
     }

@@ -57,6 +57,7 @@ async fn begin(worker: &mut Worker, world: &World, cargo: CargoSpec) {
         input: json!({}),
         artifacts: [("model".to_owned(), world.image.clone())].into_iter().collect(),
         continues: None,
+        continues_reasoning: None,
         scope: "test".to_owned(),
     };
     let key = key();
@@ -105,6 +106,7 @@ async fn run(worker: &mut Worker, world: &World, text: &str) -> Outcome {
         input: json!({"text": text}),
         artifacts: [("model".to_owned(), world.image.clone())].into_iter().collect(),
         continues: None,
+        continues_reasoning: None,
         scope: "test".to_owned(),
     };
     let key = key();

@@ -187,7 +187,14 @@ impl Job {
         let (sink, events) = EventSink::channel();
         let scratch = tempfile::tempdir().expect("a folder");
         let artifacts = BTreeMap::from([("model".to_owned(), image.to_owned())]);
-        let request = RunRequest { cargo, input, artifacts, continues: None, scope: "test".to_owned() };
+        let request = RunRequest {
+            cargo,
+            input,
+            artifacts,
+            continues: None,
+            continues_reasoning: None,
+            scope: "test".to_owned(),
+        };
         let context = RunContext {
             key: key(),
             events: sink,

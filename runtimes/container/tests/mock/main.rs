@@ -77,6 +77,7 @@ async fn play(engine: &Containers, cargo: CargoSpec) -> Outcome {
         input: json!({"a": 1}),
         artifacts: BTreeMap::new(),
         continues: None,
+        continues_reasoning: None,
         scope: String::new(),
     };
     tokio::time::timeout(Duration::from_mins(1), engine.run(request, context)).await.expect("it ends")

@@ -273,8 +273,14 @@ pub(crate) async fn run_job(
         work: WorkCounter::default(),
         log: JobLog::default(),
     };
-    let request =
-        RunRequest { cargo, input, artifacts: BTreeMap::new(), continues: None, scope: "test".to_owned() };
+    let request = RunRequest {
+        cargo,
+        input,
+        artifacts: BTreeMap::new(),
+        continues: None,
+        continues_reasoning: None,
+        scope: "test".to_owned(),
+    };
     let outcome = engine.run(request, context).await;
     let mut said = Vec::new();
     while let Ok(event) = received.try_recv() {

@@ -21,6 +21,9 @@ pub struct Request {
     /// Which timestamps the output has.
     #[serde(default)]
     pub timestamps: Timestamps,
+    /// Whether the output has the duration of the audio. Schemas of the last version do not know that field.
+    #[serde(default)]
+    pub duration: bool,
     /// The other fields of the input: the user's generation options.
     #[serde(skip)]
     pub user_options: Value,
@@ -64,7 +67,11 @@ impl<T: Transcriber> Pipeline for SpeechRecognition<T> {
         if let Some(fields) = request.user_options.as_object_mut() {
             fields.remove("audio");
         }
-        self.0.transcribe(&request, job)
+        let mut answer = self.0.transcribe(&request, job)?;
+        if let Some(output) = answer.output.as_object_mut().filter(|_| !request.duration) {
+            output.remove("duration");
+        }
+        Ok(answer)
     }
 
     fn graphs(&self) -> Vec<String> {

@@ -17,7 +17,7 @@ const WHILE_READING: Duration = Duration::from_secs(1);
 /// Minimum number of prompt tokens in a step; also the first estimate.
 const LEAST: usize = 16;
 /// Maximum number of prompt tokens in a step: one physical batch.
-pub(super) const MOST: usize = 512;
+pub const MOST: usize = 512;
 /// Number of rows that processor kernels multiply at once. A remainder costs at least as much: a step of seven rows takes longer than one
 /// of eight.
 const ROWS: usize = 4;

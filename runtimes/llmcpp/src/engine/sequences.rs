@@ -134,6 +134,11 @@ impl Sequences {
         (entry.reserved, entry.last_used) = (None, self.clock);
     }
 
+    /// Only the first `keep` tokens of a sequence stay in the cache.
+    pub fn truncate(&mut self, sequence: usize, keep: usize) {
+        self.all[sequence].tokens.truncate(keep);
+    }
+
     /// The context lost a sequence's tokens.
     pub fn forget(&mut self, sequence: usize) {
         self.all[sequence].tokens.clear();

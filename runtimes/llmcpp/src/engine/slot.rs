@@ -5,9 +5,12 @@ use island_runtimes_api::Phase;
 use llama_cpp_2::{context::LlamaContext, token::LlamaToken};
 use uuid::Uuid;
 
-use super::{Job, order::Prompt};
+use std::collections::VecDeque;
+
+use super::{Job, Reasoning, order::Prompt};
 use crate::{
     model::Model,
+    reasoning::Part,
     sampling::Sampler,
     stop::StopMatcher,
     text::Characters,
@@ -33,6 +36,9 @@ pub(super) struct Slot {
     characters: Characters,
     stop: StopMatcher,
     calls: Option<CallFinder>,
+    reasoning: Option<Reasoning>,
+    /// Tokens to write next instead of sampled ones.
+    forced: VecDeque<LlamaToken>,
     /// Number of tokens whose text was not sent yet.
     unsent: u32,
 }
@@ -45,6 +51,7 @@ impl Slot {
         let sampler = Sampler::new(job.sampling, model.llama.n_vocab(), &job.prompt, job.max_tokens, grammar);
         let calls = job.offer.take().map(CallFinder::new);
         let stop = StopMatcher::new(std::mem::take(&mut job.stops));
+        let reasoning = job.reasoning.take();
         Self {
             job,
             sequence,
@@ -56,6 +63,8 @@ impl Slot {
             characters: Characters::default(),
             stop,
             calls,
+            reasoning,
+            forced: VecDeque::new(),
             unsent: 0,
         }
     }
@@ -72,7 +81,14 @@ impl Slot {
 
     /// Position in the sequence of the next token to decode.
     pub(super) fn position(&self) -> usize {
-        if self.is_reading() { self.read } else { self.job.prompt.len() + self.written as usize - 1 }
+        let written = self.job.prompt.len() + self.written as usize;
+        self.job.position(if self.is_reading() { self.read } else { written - 1 })
+    }
+
+    /// Number of prompt tokens that can be read as a part of a batch: up to the next picture.
+    pub(super) fn readable(&self) -> usize {
+        let end = self.job.next_picture(self.read).map_or(self.job.prompt.len(), |placed| placed.at);
+        end - self.read
     }
 
     /// Records that a part of the prompt is in the cache.
@@ -95,7 +111,13 @@ impl Slot {
         row: i32,
         model: &Model,
     ) -> Option<FinishReason> {
-        let token = self.sampler.choose(context, row);
+        self.limit_reasoning();
+        let token = if let Some(token) = self.forced.pop_front() {
+            self.sampler.accept(token)
+        } else {
+            let in_answer = self.reasoning.as_ref().is_none_or(|reasoning| reasoning.splitter.is_answer());
+            self.sampler.choose(context, row, in_answer)
+        };
         self.job.context.work.advance(1);
         let vocab = model.llama.vocab();
         if vocab.is_eog(token) {
@@ -105,10 +127,13 @@ impl Slot {
         self.written += 1;
         self.unsent += 1;
         self.next = Some(token);
-        let characters = self.characters.push(&vocab.token_to_piece(token, false, None));
-        let shown = self.stop.push(&characters);
-        self.send(shown.text);
-        if shown.stopped {
+        let is_delimiter = model.delimiters.contains(&token);
+        let characters = self.characters.push(&vocab.token_to_piece(token, is_delimiter, None));
+        let parts = match &mut self.reasoning {
+            Some(reasoning) => reasoning.splitter.push(&characters),
+            None => vec![Part::Answer(characters)],
+        };
+        if self.send_parts(parts) {
             return Some(FinishReason::Stop);
         }
         if self.written >= self.job.max_tokens {
@@ -153,9 +178,43 @@ impl Slot {
         Usage::tokens((read - before) as u64, before as u64 + self.written)
     }
 
+    /// Ends the reasoning once its budget is used up. Called before each token.
+    fn limit_reasoning(&mut self) {
+        let Some(Reasoning { splitter, budget: Some(left), closing }) = &mut self.reasoning else { return };
+        if !splitter.is_reasoning() {
+            return;
+        }
+        match left.checked_sub(1) {
+            Some(fewer) => *left = fewer,
+            None => self.forced.extend(std::mem::take(closing)),
+        }
+    }
+
+    /// Sends parts of the reply; `true` if a stop text ended it.
+    fn send_parts(&mut self, parts: Vec<Part>) -> bool {
+        for part in parts {
+            match part {
+                Part::Reasoning(text) => {
+                    self.job.context.events.reasoning(text, std::mem::take(&mut self.unsent));
+                }
+                Part::Answer(text) => {
+                    let shown = self.stop.push(&text);
+                    self.send(shown.text);
+                    if shown.stopped {
+                        return true;
+                    }
+                }
+            }
+        }
+        false
+    }
+
     fn finish_text(&mut self) {
-        let held = self.stop.finish();
-        self.send(held);
+        let held = self.reasoning.take().map(|reasoning| reasoning.splitter.finish()).unwrap_or_default();
+        if !self.send_parts(held) {
+            let held = self.stop.finish();
+            self.send(held);
+        }
     }
 
     fn send(&mut self, text: String) {

@@ -1,6 +1,6 @@
 //! One step of the engine: fills a batch, decodes it, distributes the results.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use island_protocol::job::{Failure, FailureCode};
 use llama_cpp_2::{
@@ -10,7 +10,7 @@ use llama_cpp_2::{
 };
 
 use super::{
-    budget::{Budget, Load},
+    budget::{Budget, Load, MOST},
     kv_offload::KvOffload,
     order,
     sequences::Sequences,
@@ -39,9 +39,13 @@ pub(super) struct Stage<'m> {
 }
 
 impl Stage<'_> {
-    /// Decodes one batch for all slots.
+    /// Decodes one batch for all slots, and at most one picture before it.
     pub(super) fn step(&mut self) {
+        self.read_picture();
         let shares = self.fill();
+        if self.batch.n_tokens() == 0 {
+            return;
+        }
         let reading: usize = shares.iter().map(|share| share.reading).sum();
         let writing = shares.iter().filter(|share| share.reading == 0 && share.row.is_some()).count();
         let began = Instant::now();
@@ -51,6 +55,43 @@ impl Stage<'_> {
         }
         self.budget.learn(writing, reading, began.elapsed());
         self.hand_out(&shares);
+    }
+
+    /// Reads the picture at which the first of the waiting prompts is. It is not a part of a batch: its embeddings are computed first.
+    fn read_picture(&mut self) {
+        let at_picture = |&index: &usize| self.slots[index].is_reading() && self.slots[index].readable() == 0;
+        let Some(index) = self.reading_order().into_iter().find(at_picture) else { return };
+        let slot = &mut self.slots[index];
+        let Some(picture) = slot.job.next_picture(slot.read).map(|placed| Arc::clone(&placed.picture)) else {
+            return;
+        };
+        let (position, sequence) = (slot.position(), slot.sequence);
+        let read = match &self.model.vision {
+            Some(vision) => vision.read(&picture, &mut self.context, position, sequence, MOST),
+            None => Err(Failure::of_host(FailureCode::InternalError, "the model has no projector")),
+        };
+        match read {
+            Ok(()) => {
+                picture.placeholders.iter().for_each(|&token| self.sequences.push(sequence, token));
+                slot.has_read(picture.placeholders.len());
+            }
+            Err(failure) => {
+                let slot = self.slots.swap_remove(index);
+                self.remove(sequence, 0);
+                self.sequences.forget(sequence);
+                self.sequences.release(sequence);
+                slot.fail(failure);
+            }
+        }
+    }
+
+    /// Ends the use of a sequence by its job. Where positions are not indices, its tokens cannot be found again.
+    pub(super) fn release(&mut self, slot: &Slot) {
+        if slot.job.moves_positions() {
+            self.remove(slot.sequence, 0);
+            self.sequences.forget(slot.sequence);
+        }
+        self.sequences.release(slot.sequence);
     }
 
     /// Slots that write first, one token each; then prompts, within the budget.
@@ -69,9 +110,10 @@ impl Stage<'_> {
         for index in order {
             let slot = &self.slots[index];
             let unread = slot.prompt().unread;
-            let take = unread.min(left);
+            let take = slot.readable().min(left);
             for offset in 0..take {
-                let (token, position) = (slot.job.prompt[slot.read + offset], slot.read + offset);
+                let token = slot.job.prompt[slot.read + offset];
+                let position = slot.job.position(slot.read + offset);
                 let is_last = offset + 1 == unread;
                 if is_last {
                     shares[index].row = Some(self.batch.n_tokens());
@@ -143,7 +185,7 @@ impl Stage<'_> {
         }
         for (index, reason) in finished.into_iter().rev() {
             let slot = self.slots.swap_remove(index);
-            self.sequences.release(slot.sequence);
+            self.release(&slot);
             slot.complete(reason);
         }
     }

@@ -203,7 +203,7 @@ impl<'m> Engine<'m> {
         for index in (0..self.stage.slots.len()).rev() {
             if self.stage.slots[index].job.is_stopped() {
                 let slot = self.stage.slots.swap_remove(index);
-                self.stage.sequences.release(slot.sequence);
+                self.stage.release(&slot);
                 slot.interrupt();
             }
         }

@@ -193,8 +193,14 @@ pub(crate) fn context(cancel: CancellationToken) -> RunContext {
 /// One job.
 pub(crate) async fn run_job(engine: &Onnx, cargo: CargoSpec, input: Value) -> Result<Value, Failure> {
     let context = context(CancellationToken::new());
-    let request =
-        RunRequest { cargo, input, artifacts: BTreeMap::new(), continues: None, scope: "test".to_owned() };
+    let request = RunRequest {
+        cargo,
+        input,
+        artifacts: BTreeMap::new(),
+        continues: None,
+        continues_reasoning: None,
+        scope: "test".to_owned(),
+    };
     match engine.run(request, context).await {
         Outcome::Completed { output, .. } => Ok(output.unwrap_or_default()),
         Outcome::Failed { failure, .. } => Err(failure),

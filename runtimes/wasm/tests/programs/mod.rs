@@ -141,7 +141,14 @@ pub(crate) fn request(dir: &Path, program: &[u8], cargo: CargoSpec, input: Value
     let metered = island_runtimes_wasm::runtime::is_metered(&cargo);
     compile(&source, &compiled, metered).expect("it compiles");
     let artifacts = BTreeMap::from([("model".to_owned(), compiled)]);
-    RunRequest { cargo, input, artifacts, continues: None, scope: "test".to_owned() }
+    RunRequest {
+        cargo,
+        input,
+        artifacts,
+        continues: None,
+        continues_reasoning: None,
+        scope: "test".to_owned(),
+    }
 }
 
 /// An attempt at a new job.

@@ -70,8 +70,8 @@ impl Attempt {
         };
         self.bytes_left = left;
         match event {
-            AttemptEvent::Token { content, count } if content.len() > MAX_TOKEN_BYTES => {
-                self.append_in_parts(&content, count);
+            AttemptEvent::Token { content, count, reasoning } if content.len() > MAX_TOKEN_BYTES => {
+                self.append_in_parts(&content, count, reasoning);
             }
             // Programs of Cargos choose names.
             event => match excess(&event) {
@@ -114,12 +114,12 @@ impl Attempt {
         }
     }
 
-    fn append_in_parts(&mut self, content: &str, count: u32) {
+    fn append_in_parts(&mut self, content: &str, count: u32, reasoning: bool) {
         let (mut rest, mut count) = (content, count);
         while !rest.is_empty() {
             let (part, after) = rest.split_at(rest.floor_char_boundary(MAX_TOKEN_BYTES));
-            self.outbox
-                .push(AttemptEvent::Token { content: part.to_owned(), count: std::mem::take(&mut count) });
+            let (content, count) = (part.to_owned(), std::mem::take(&mut count));
+            self.outbox.push(AttemptEvent::Token { content, count, reasoning });
             rest = after;
         }
     }
@@ -142,11 +142,11 @@ mod tests {
     fn long_texts_are_split_at_characters() {
         let mut attempt = Attempt::new(1, u64::MAX, false);
         let text = "é".repeat(100_000);
-        attempt.append(AttemptEvent::Token { content: text.clone(), count: 3 });
+        attempt.append(AttemptEvent::token(text.clone(), 3));
         let (mut joined, mut count) = (String::new(), 0);
         let mut from = 1;
         while let [event, ..] = attempt.outbox.batch(from).as_slice() {
-            let AttemptEvent::Token { content, count: part } = &event.event else { panic!("no token") };
+            let AttemptEvent::Token { content, count: part, .. } = &event.event else { panic!("no token") };
             assert!(content.len() <= MAX_TOKEN_BYTES);
             joined.push_str(content);
             count += part;
@@ -159,7 +159,7 @@ mod tests {
     fn beyond_the_limit_the_run_is_stopped_and_fails() {
         let mut attempt = Attempt::new(1, 100, false);
         for _ in 0..9 {
-            attempt.append(AttemptEvent::Token { content: "x".repeat(20), count: 1 });
+            attempt.append(AttemptEvent::token("x".repeat(20), 1));
         }
         assert!(attempt.cancel.is_cancelled());
         attempt.end(completed());

@@ -73,7 +73,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn token(text: &str) -> AttemptEvent {
-        AttemptEvent::Token { content: text.to_owned(), count: 1 }
+        AttemptEvent::token(text.to_owned(), 1)
     }
 
     proptest! {

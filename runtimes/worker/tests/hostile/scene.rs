@@ -64,7 +64,14 @@ impl Scene {
             "listener": self.listener.local_addr().expect("an address").to_string(),
         });
         let (cargo, artifacts) = (self.launch.cargo.clone(), self.launch.artifacts.clone());
-        let request = Box::new(RunRequest { cargo, input, artifacts, continues: None, scope: String::new() });
+        let request = Box::new(RunRequest {
+            cargo,
+            input,
+            artifacts,
+            continues: None,
+            continues_reasoning: None,
+            scope: String::new(),
+        });
         let key = AttemptKey { job_id: JobId(uuid::Uuid::now_v7()), attempt: 1, epoch: 1 };
         (key, ToWorker::Run { key, first_event: 1, request, reports_steps: false })
     }

@@ -1,0 +1,44 @@
+//! `POST /messages`, Anthropic's API: the same job as a chat, in other words.
+
+mod reply;
+mod request;
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse as _, Response},
+};
+use island_protocol::messages::MessagesRequest;
+
+use super::{
+    Api, ApiError, body,
+    chat::{self, request::Chat, stream},
+    idempotency::{IdempotencyKey, Replayed},
+    jobs::stream::event_stream,
+};
+use crate::storage::idempotency::MESSAGES;
+
+/// Replies to a conversation, whole or streamed.
+pub(super) async fn create(
+    State(api): State<Arc<Api>>,
+    headers: HeaderMap,
+    request: Result<body::Keyed, ApiError>,
+) -> Result<Response, ApiError> {
+    let answered = async {
+        let body::Keyed { caller, fields } = request?;
+        let key = IdempotencyKey::read(&headers, MESSAGES, &fields)?;
+        let chat = Chat::new(request::chat(fields.parse::<MessagesRequest>()?)?)?;
+        let chat::Answer { reply, slot, replayed } = chat::start(&api, caller, &chat, key).await?;
+        if chat.stream {
+            let frames = stream::frames(reply, reply::Events::default(), slot);
+            return Ok((Replayed(replayed), event_stream(frames)).into_response());
+        }
+        let head = reply.head().clone();
+        let message = reply::whole(&head, reply.whole().await?);
+        Ok((Replayed(replayed), Json(message)).into_response())
+    };
+    answered.await.map_err(ApiError::in_anthropic_form)
+}

@@ -1,0 +1,236 @@
+//! From a request of Anthropic's API to one of the chat API.
+
+use island_protocol::{
+    chat::{ChatMessage, ChatRequest, FunctionCall, ReasoningOptions, ToolCall},
+    messages::{InputMessage, MessagesRequest, ThinkingOptions, Tool, ToolChoice},
+    problem::Code,
+};
+use serde_json::{Value, json};
+
+use crate::api::ApiError;
+
+/// The chat request that means the same.
+pub(super) fn chat(request: MessagesRequest) -> Result<ChatRequest, ApiError> {
+    let mut messages = Vec::new();
+    if let Some(system) = request.system {
+        let content =
+            joined(&system).ok_or_else(|| invalid("system", "a string or blocks of the type text"))?;
+        messages.push(message("system", content.into()));
+    }
+    for (index, input) in request.messages.into_iter().enumerate() {
+        let must = "of blocks that its role may have, each with its fields";
+        messages.extend(converted(input).ok_or_else(|| invalid(&format!("messages.{index}.content"), must))?);
+    }
+    let (reasoning_effort, reasoning) = thinking(request.thinking);
+    Ok(ChatRequest {
+        model: request.model,
+        messages,
+        max_tokens: Some(request.max_tokens),
+        temperature: request.temperature,
+        top_p: request.top_p,
+        top_k: request.top_k,
+        stop: request.stop_sequences.map(|stops| json!(stops)),
+        stream: request.stream,
+        tools: request.tools.map(|tools| tools.into_iter().map(function).collect()),
+        tool_choice: request.tool_choice.map(choice),
+        reasoning_effort,
+        reasoning,
+        ..ChatRequest::default()
+    })
+}
+
+fn invalid(param: &str, must: &str) -> ApiError {
+    ApiError::field(Code::ValidationError, param, format!("{param} must be {must}"))
+}
+
+fn message(role: &str, content: Value) -> ChatMessage {
+    ChatMessage { role: role.to_owned(), content, ..ChatMessage::default() }
+}
+
+/// The texts of a string or of blocks; `None` if a block is not text.
+fn joined(content: &Value) -> Option<String> {
+    match content {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(blocks) => blocks.iter().map(|block| block["text"].as_str()).collect(),
+        _ => None,
+    }
+}
+
+/// The messages that one message means: results of functions are messages of their own.
+fn converted(InputMessage { role, content }: InputMessage) -> Option<Vec<ChatMessage>> {
+    let Value::Array(blocks) = content else { return Some(vec![message(&role, content)]) };
+    if role == "assistant" { assistant(&blocks).map(|one| vec![one]) } else { user(&blocks) }
+}
+
+fn assistant(blocks: &[Value]) -> Option<ChatMessage> {
+    let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
+    for block in blocks {
+        match block["type"].as_str()? {
+            "text" => text.push_str(block["text"].as_str()?),
+            "thinking" => reasoning.push_str(block["thinking"].as_str()?),
+            // Encrypted for another server.
+            "redacted_thinking" => {}
+            "tool_use" => calls.push(ToolCall {
+                id: block["id"].as_str()?.to_owned(),
+                kind: "function".to_owned(),
+                function: FunctionCall {
+                    name: block["name"].as_str()?.to_owned(),
+                    arguments: block.get("input")?.to_string(),
+                },
+            }),
+            _ => return None,
+        }
+    }
+    Some(ChatMessage {
+        reasoning_content: Some(reasoning).filter(|reasoning| !reasoning.is_empty()),
+        tool_calls: Some(calls).filter(|calls| !calls.is_empty()),
+        ..message("assistant", text.into())
+    })
+}
+
+fn user(blocks: &[Value]) -> Option<Vec<ChatMessage>> {
+    let (mut messages, mut parts) = (Vec::new(), Vec::new());
+    for block in blocks {
+        match block["type"].as_str()? {
+            "text" => parts.push(json!({"type": "text", "text": block["text"].as_str()?})),
+            "image" => {
+                parts.push(json!({"type": "image_url", "image_url": {"url": address(&block["source"])?}}))
+            }
+            "tool_result" => {
+                let content = block.get("content").map_or(Some(String::new()), joined)?;
+                let id = block["tool_use_id"].as_str()?.to_owned();
+                messages.push(ChatMessage { tool_call_id: Some(id), ..message("tool", content.into()) });
+            }
+            _ => return None,
+        }
+    }
+    if !parts.is_empty() || messages.is_empty() {
+        messages.push(message("user", parts.into()));
+    }
+    Some(messages)
+}
+
+/// The address of a picture: a `data:` address of one that was sent.
+fn address(source: &Value) -> Option<String> {
+    match source["type"].as_str()? {
+        "base64" => {
+            let (media, data) = (source["media_type"].as_str()?, source["data"].as_str()?);
+            Some(format!("data:{media};base64,{data}"))
+        }
+        "url" => source["url"].as_str().map(str::to_owned),
+        _ => None,
+    }
+}
+
+fn function(Tool { name, description, input_schema }: Tool) -> Value {
+    json!({"type": "function", "function": {"name": name, "description": description, "parameters": input_schema}})
+}
+
+fn choice(ToolChoice { kind, name }: ToolChoice) -> Value {
+    match kind.as_str() {
+        "any" => json!("required"),
+        "tool" => json!({"type": "function", "function": {"name": name}}),
+        _ => json!(kind),
+    }
+}
+
+/// Effort and options. Without the field a model of this API does not reason.
+fn thinking(options: Option<ThinkingOptions>) -> (Option<String>, Option<ReasoningOptions>) {
+    match options.filter(|options| options.kind != "disabled") {
+        None => (Some("none".to_owned()), None),
+        Some(ThinkingOptions { budget_tokens, .. }) => {
+            let options =
+                ReasoningOptions { enabled: Some(true), max_tokens: budget_tokens, ..Default::default() };
+            (None, Some(options))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn convert(body: Value) -> Value {
+        let request = serde_json::from_value(body).expect("a request");
+        json!(chat(request).expect("a chat"))
+    }
+
+    #[test]
+    fn blocks_become_messages_and_parts() {
+        let converted = convert(json!({
+            "model": "m", "max_tokens": 5, "system": [{"type": "text", "text": "Be "}, {"type": "text", "text": "kind."}],
+            "stop_sequences": ["x"], "top_k": 3,
+            "messages": [
+                {"role": "user", "content": [
+                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+                    {"type": "text", "text": "What?", "cache_control": {"type": "ephemeral"}},
+                ]},
+                {"role": "assistant", "content": [
+                    {"type": "thinking", "thinking": "Hm.", "signature": ""},
+                    {"type": "text", "text": "Look."},
+                    {"type": "tool_use", "id": "c1", "name": "look", "input": {"at": 1}},
+                ]},
+                {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "A dog"}]},
+                    {"type": "text", "text": "And?"},
+                ]},
+            ],
+        }));
+        let call =
+            json!({"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{\"at\":1}"}});
+        assert_eq!(
+            converted["messages"],
+            json!([
+                {"role": "system", "content": "Be kind."},
+                {"role": "user", "content": [
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+                    {"type": "text", "text": "What?"},
+                ]},
+                {"role": "assistant", "content": "Look.", "reasoning_content": "Hm.", "tool_calls": [call]},
+                {"role": "tool", "content": "A dog", "tool_call_id": "c1"},
+                {"role": "user", "content": [{"type": "text", "text": "And?"}]},
+            ])
+        );
+        assert_eq!((&converted["stop"], &converted["reasoning_effort"]), (&json!(["x"]), &json!("none")));
+    }
+
+    #[test]
+    fn tools_choices_and_thinking_are_mapped() {
+        let with = |extra: Value| {
+            let mut body =
+                json!({"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}]});
+            body.as_object_mut().expect("an object").extend(extra.as_object().expect("an object").clone());
+            convert(body)
+        };
+        let tools = json!([{"name": "look", "description": "Looks.", "input_schema": {"type": "object"}}]);
+        let function = json!({"name": "look", "description": "Looks.", "parameters": {"type": "object"}});
+        let converted = with(json!({"tools": tools, "tool_choice": {"type": "tool", "name": "look"}}));
+        assert_eq!(converted["tools"], json!([{"type": "function", "function": function}]));
+        assert_eq!(converted["tool_choice"], json!({"type": "function", "function": {"name": "look"}}));
+        assert_eq!(with(json!({"tool_choice": {"type": "any"}}))["tool_choice"], "required");
+        assert_eq!(with(json!({"tool_choice": {"type": "auto"}}))["tool_choice"], "auto");
+        let thinking = with(json!({"thinking": {"type": "enabled", "budget_tokens": 1024}}));
+        assert_eq!(
+            (&thinking["reasoning"]["enabled"], &thinking["reasoning"]["max_tokens"]),
+            (&json!(true), &json!(1024))
+        );
+        assert_eq!(with(json!({"thinking": {"type": "disabled"}}))["reasoning_effort"], "none");
+    }
+
+    #[test]
+    fn blocks_of_the_wrong_role_or_without_their_fields_are_refused() {
+        for (role, block) in [
+            ("assistant", json!({"type": "image"})),
+            ("user", json!({"type": "tool_use", "id": "c", "name": "f", "input": {}})),
+            ("user", json!({"type": "image", "source": {"type": "file", "file_id": "f"}})),
+            ("user", json!({"type": "text"})),
+        ] {
+            let request = MessagesRequest {
+                messages: vec![InputMessage { role: role.to_owned(), content: json!([block]) }],
+                ..MessagesRequest::default()
+            };
+            let error = chat(request).expect_err("refused").body().error;
+            assert_eq!(error.param.as_deref(), Some("messages.0.content"));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Pictures in a prompt, by llama.cpp's multimodal library: a projector file beside the model turns each into embeddings.
+
+use std::{ffi::CString, path::Path, sync::Arc};
+
+use island_protocol::job::{Failure, FailureCode};
+use island_runtimes_kit::media::picture;
+use llama_cpp_2::{
+    context::LlamaContext,
+    model::LlamaModel,
+    mtmd::{
+        MtmdBitmap, MtmdContext, MtmdContextParams, MtmdInputChunkType, MtmdInputChunks, MtmdInputText,
+        mtmd_default_marker,
+    },
+    token::LlamaToken,
+};
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+
+use crate::model::rejected;
+
+/// The projector of a model that sees.
+#[derive(Debug)]
+pub struct Vision {
+    context: Mutex<MtmdContext>,
+    /// Whether a picture takes fewer positions than tokens (M-RoPE).
+    moves_positions: bool,
+    /// Whether the tokens of a picture see each other, so that one batch must hold all of them.
+    needs_one_batch: bool,
+}
+
+/// A picture of a prompt, in the tokens of its model.
+#[derive(Debug)]
+pub struct Picture {
+    chunks: MtmdInputChunks,
+    /// In place of its tokens, where prompts are compared: the same for the same picture, and no token of any vocabulary.
+    pub placeholders: Vec<LlamaToken>,
+    /// Number of positions that it takes; at most the number of its tokens.
+    pub positions: usize,
+}
+
+impl Vision {
+    /// Loads a projector for a model, to run on `threads` threads of the processor.
+    pub fn load(path: &Path, model: &LlamaModel, threads: i32) -> Result<Self, Failure> {
+        let path = path.to_str().ok_or_else(|| rejected("the path of the projector is not text"))?;
+        let marker = CString::new(mtmd_default_marker())
+            .map_err(|_| rejected("the marker of llama.cpp for pictures contains a zero byte"))?;
+        let params = MtmdContextParams {
+            use_gpu: false,
+            print_timings: false,
+            n_threads: threads,
+            media_marker: marker,
+            ..MtmdContextParams::default()
+        };
+        let context = MtmdContext::init_from_file(path, model, &params).map_err(|_| {
+            rejected("llama.cpp cannot load the projector, or it does not belong to the model; see its log")
+        })?;
+        if !context.support_vision() {
+            return Err(rejected("the projector is not for pictures"));
+        }
+        let (moves_positions, needs_one_batch) =
+            (context.decode_use_mrope(), context.decode_use_non_causal());
+        Ok(Self { context: Mutex::new(context), moves_positions, needs_one_batch })
+    }
+
+    /// Whether a picture may take fewer positions than tokens.
+    pub fn moves_positions(&self) -> bool {
+        self.moves_positions
+    }
+
+    /// Prepares a picture in base64 or in a `data:` address; `most` is the maximum number of tokens of a batch.
+    pub fn prepare(&self, address: &str, most: usize) -> Result<Picture, Failure> {
+        let pixels = picture::read(address, "a picture of the conversation").map_err(Failure::from)?;
+        let unusable = |what: &dyn std::fmt::Display| {
+            Failure::of_job(FailureCode::InvalidInput, format!("a picture cannot be prepared: {what}"))
+        };
+        let bitmap = MtmdBitmap::from_image_data(pixels.width(), pixels.height(), pixels.as_raw())
+            .map_err(|error| unusable(&error))?;
+        let text =
+            MtmdInputText { text: mtmd_default_marker().to_owned(), add_special: false, parse_special: true };
+        let chunks = self.context.lock().tokenize(text, &[&bitmap]).map_err(|error| unusable(&error))?;
+        let whole = (0..chunks.len()).filter_map(|index| chunks.get(index));
+        let of_image = whole.filter(|chunk| chunk.chunk_type() == MtmdInputChunkType::Image);
+        let largest = of_image.map(|chunk| chunk.n_tokens()).max().unwrap_or(0);
+        if self.needs_one_batch && largest > most {
+            return Err(unusable(&format!("it has {largest} tokens, more than the {most} of a batch")));
+        }
+        let identity =
+            Sha256::new().chain_update(pixels.width().to_le_bytes()).chain_update(pixels.as_raw()).finalize();
+        let positions = usize::try_from(chunks.total_positions()).unwrap_or(0);
+        Ok(Picture { placeholders: placeholders(&identity.into(), chunks.total_tokens()), positions, chunks })
+    }
+
+    /// Computes the embeddings of a picture and reads them into a sequence of the context, from `position` on.
+    pub fn read(
+        &self,
+        picture: &Picture,
+        context: &mut LlamaContext<'_>,
+        position: usize,
+        sequence: usize,
+        batch: usize,
+    ) -> Result<(), Failure> {
+        let read = picture.chunks.eval_chunks(
+            &mut self.context.lock(),
+            context,
+            position as i32,
+            sequence as i32,
+            batch as i32,
+            false,
+        );
+        read.map(drop).map_err(|error| {
+            Failure::of_host(FailureCode::InternalError, format!("llama.cpp cannot read a picture: {error}"))
+        })
+    }
+}
+
+/// Negative numbers that depend on the picture and the index.
+fn placeholders(identity: &[u8; 32], count: usize) -> Vec<LlamaToken> {
+    let word = |index: usize| {
+        let bytes = [0, 1, 2, 3].map(|byte| identity[(4 * index + byte) % identity.len()]);
+        i32::from_le_bytes(bytes) | i32::MIN
+    };
+    (0..count).map(|index| LlamaToken(word(index))).collect()
+}
+
+/// Where a picture is in a prompt.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    /// Index of its first token in the prompt.
+    pub at: usize,
+    /// The picture.
+    pub picture: Arc<Picture>,
+}
+
+impl Placed {
+    /// Index of the first token after it.
+    pub fn end(&self) -> usize {
+        self.at + self.picture.placeholders.len()
+    }
+}
+
+/// Number of tokens of a prompt that can be kept of `keep` common ones: a picture is kept whole or not at all.
+pub fn whole_pictures(placed: &[Placed], keep: usize) -> usize {
+    let cut = placed.iter().find(|placed| placed.at < keep && keep < placed.end());
+    cut.map_or(keep, |placed| placed.at)
+}
+
+/// How many more tokens than positions a prompt has before index `index`.
+pub fn position_shift(placed: &[Placed], index: usize) -> usize {
+    let before = placed.iter().filter(|placed| placed.end() <= index);
+    before.map(|placed| placed.picture.placeholders.len().saturating_sub(placed.picture.positions)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_differ_between_pictures_and_are_no_tokens() {
+        let (one, other) = (Sha256::digest(b"one").into(), Sha256::digest(b"other").into());
+        assert_eq!(placeholders(&one, 40), placeholders(&one, 40));
+        assert_ne!(placeholders(&one, 2), placeholders(&other, 2));
+        assert!(placeholders(&one, 40).iter().all(|token| token.0 < 0));
+    }
+}
