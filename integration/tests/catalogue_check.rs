@@ -54,6 +54,7 @@ impl AtHand {
             fs::write(catalogue.join(engine).join(format!("{slug}.toml")), entry).expect("written");
             copy(&source(model), &files.join(slug));
         }
+        copy(&source("cargos/llmcpp/tasks"), &catalogue.join("llmcpp/tasks"));
         let entry = fs::read_to_string(source("cargos/llm-chat.toml")).expect("an entry");
         let address = |line: &str| match line.split_once('=').map(|(key, _)| key.trim()) {
             Some("model_url") => "model_url = \"hf://o/r:tiny.gguf\"".to_owned(),

@@ -21,7 +21,9 @@ fn root() -> PathBuf {
 fn network(folder: &Path) -> Network {
     let cargos = root().join("cargos");
     fs::create_dir(folder.join("fixtures")).expect("folder");
-    std::os::unix::fs::symlink(cargos.join("models"), folder.join("models")).expect("link");
+    for shared in ["models", "llmcpp"] {
+        std::os::unix::fs::symlink(cargos.join(shared), folder.join(shared)).expect("link");
+    }
     let changes = [
         ("fixtures/sim-chat.toml", "max_tokens = 100000", "max_tokens = 64"),
         ("fixtures/sim-chat.toml", "delay_ms = 20", "delay_ms = 0"),

@@ -174,6 +174,7 @@ fn catalogue(models: u64) -> tempfile::TempDir {
     fs::create_dir(folder.path().join("models")).expect("create the folder");
     let model = "models/island-tiny-chat.gguf";
     fs::copy(shipped.join(model), folder.path().join(model)).expect("copy the model");
+    symlink(shipped.join("llmcpp"), folder.path().join("llmcpp")).expect("link the schemas");
     // What `make cargos` builds lies beside the catalogue.
     symlink(shipped.join("built"), folder.path().join("built")).expect("link the programs");
     fs::create_dir(folder.path().join("wasm")).expect("create the folder");

@@ -26,12 +26,7 @@ pub(crate) struct Books {
 impl Books {
     pub(super) fn register(&self, registry: &mut Registry) {
         let credits = || Unit::Other("credits".to_owned());
-        registry.register_with_unit(
-            "moved",
-            "Credits of jobs by kind of movement",
-            credits(),
-            self.moved.clone(),
-        );
+        registry.register_with_unit("moved", "Credits by kind of movement", credits(), self.moved.clone());
         let about = "Sum of all balances, which must be zero";
         registry.register_with_unit("books_sum", about, credits(), self.sum.clone());
         let about = "Holds without the prices of open jobs, which must be zero";

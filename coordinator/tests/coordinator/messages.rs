@@ -103,7 +103,7 @@ async fn calls_are_blocks_and_errors_have_the_form_of_the_api() {
         json!([{"type": "tool_use", "id": "call_1", "name": "look", "input": {"at": 1}}])
     );
     let refused = request(&network, |body| {
-        body["messages"] = json!([{"role": "user", "content": [{"type": "tool_use"}]}])
+        body["messages"] = json!([{"role": "user", "content": [{"type": "tool_use"}]}]);
     });
     let answer = refused.send().await.expect("answer");
     assert_eq!(answer.status().as_u16(), 422);

@@ -8,9 +8,11 @@ use std::{
 
 use island_protocol::{event::AttemptEvent, ids::InstanceId};
 use reqwest::{Method, StatusCode};
+use serde_json::json;
 use uuid::Uuid;
 
 use crate::support::{
+    admin::{Admin, operator},
     island::{Island, completed, token},
     network::Network,
     soon,
@@ -180,4 +182,42 @@ async fn open_streams_and_lost_attempts_are_counted() {
         }
     };
     soon("the end of the stream", closed).await;
+}
+
+#[tokio::test]
+async fn credits_that_operators_move_are_counted_once() {
+    let (network, address) = measured().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let mut island = Island::start(&network).await;
+    network.served("echo").await;
+    let id = network.submit().await;
+    let run = island.take().await;
+    island.send(run.key, run.first_event, vec![token("a")]).await;
+    island.end(run.key, run.first_event + 1, completed(1, 1)).await;
+    assert_eq!(network.job(&id).await["status"], "completed");
+
+    let account = format!("/accounts/{}", network.consumer.id);
+    for (path, amount) in [("grants", 5.0), ("deductions", 2.0)] {
+        let body = json!({"amount": amount, "reason": "a test"});
+        for _ in 0..2 {
+            let request = admin.call(Method::POST, &format!("{account}/{path}")).header("Idempotency-Key", path);
+            assert!(request.json(&body).send().await.expect("an answer").status().is_success(), "{path}");
+        }
+    }
+    let reason = json!({"reason": "a test"});
+    for _ in 0..2 {
+        assert_eq!(admin.post(&format!("/jobs/{id}/refund"), &reason).await.0, 200);
+    }
+    let (_, made) = admin.post("/payouts", &reason).await;
+    let payout = made["data"]["payout"]["id"].as_str().expect("an id");
+    for _ in 0..2 {
+        assert_eq!(admin.post(&format!("/payouts/{payout}/cancel"), &reason).await.0, 200);
+    }
+    let page = page(address).await;
+    for (kind, expected) in
+        [("grant", 5.0), ("deduct", 2.0), ("refund", 1.0), ("payout", 1.0), ("payout_return", 1.0)]
+    {
+        let sample = format!("island_coordinator_moved_credits_total{{kind=\"{kind}\"}}");
+        assert_eq!(value(&page, &sample), Some(expected), "{page}");
+    }
 }

@@ -18,6 +18,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::model::rejected;
 
+/// Maximum number of pixels of a picture: its copies must fit beside the jobs that share the worker's memory.
+const MAX_PIXELS: u64 = 16 << 20;
+
 /// The projector of a model that sees.
 #[derive(Debug)]
 pub struct Vision {
@@ -69,7 +72,7 @@ impl Vision {
 
     /// Prepares a picture in base64 or in a `data:` address; `most` is the maximum number of tokens of a batch.
     pub fn prepare(&self, address: &str, most: usize) -> Result<Picture, Failure> {
-        let pixels = picture::read(address, "a picture of the conversation").map_err(Failure::from)?;
+        let pixels = picture::read_within(address, "a picture of the conversation", MAX_PIXELS)?;
         let unusable = |what: &dyn std::fmt::Display| {
             Failure::of_job(FailureCode::InvalidInput, format!("a picture cannot be prepared: {what}"))
         };

@@ -171,6 +171,7 @@ async fn unreadable_pictures_are_refused() {
     let address = |url: &str| json!({"type": "image_url", "image_url": {"url": url}});
     for (part, problem) in [
         (cut(&png(RED)), "cannot be read"),
+        (circle(RED, (4097, 4096), ImageFormat::Png), "more than 16777216"),
         (address("data:image/png;base64,AAAA"), "known format"),
         (address("https://example.org/a.png"), "is an address"),
         (address("!"), "base64"),

@@ -214,5 +214,5 @@ fn settings_of_reasoning_reach_the_template_only_if_they_are_set() {
     assert_eq!(template.render(&plain, 0).expect("renders"), "unset usual [Hm.Hm.]");
     let thinking = Thinking { enabled: Some(true), effort: Some("high".to_owned()) };
     let set = Conversation { thinking, ..plain };
-    assert_eq!(template.render(&set, 0).expect("renders"), "true high [Hm.Hm.]");
+    assert_eq!(template.render(&set, 0).expect("renders"), "True high [Hm.Hm.]");
 }

@@ -94,5 +94,6 @@ async fn change(
         Action { amount: Some(amount), ..Action::on_account(operator.account, action, account, &reason) };
     audit::insert(&mut tx, &entry, now).await?;
     commit(tx).await?;
+    context.metrics.books.moved(posting.kind.as_str(), amount);
     Ok((Replayed(false), answer(api, account).await?))
 }

@@ -30,6 +30,7 @@ use crate::{
         query::Query,
         segment::Segment,
     },
+    ledger::Kind,
     storage::{commit, idempotency::PAYOUTS, payout},
 };
 
@@ -111,6 +112,7 @@ pub(in crate::api) async fn create(
     let (kind, amount) = (AdminAction::CreatePayout, Some(made.amount));
     record(&mut tx, operator.account, kind, &name, amount, &made.reason, now).await?;
     commit(tx).await?;
+    context.metrics.books.moved(Kind::Payout.as_str(), made.amount);
     Ok((StatusCode::CREATED, Replayed(false), Json(Data { data: details(&api, made.id).await? })))
 }
 
@@ -152,11 +154,15 @@ async fn finish(
         PayoutState::Confirmed => AdminAction::ConfirmPayout,
         PayoutState::Cancelled | PayoutState::Exported => AdminAction::CancelPayout,
     };
-    if payout::finish(&mut tx, &payout, &payments, state, now).await? {
+    let finishes = payout::finish(&mut tx, &payout, &payments, state, now).await?;
+    if finishes {
         let (name, amount) = (payout.id.to_string(), Some(payout.amount));
         record(&mut tx, operator, kind, &name, amount, &reason, now).await?;
     }
     commit(tx).await?;
+    if finishes && state == PayoutState::Cancelled {
+        context.metrics.books.moved(Kind::PayoutReturn.as_str(), payout.amount);
+    }
     let data = payout::get(context.store.reader(), payout.id).await?.ok_or_else(unknown)?;
     if data.state != state {
         let message = format!("this payout is {} already", data.state.as_str());

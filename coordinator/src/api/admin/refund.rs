@@ -16,7 +16,7 @@ use island_protocol::{
 use super::reason;
 use crate::{
     api::{Api, ApiError, auth::Operator, body, segment::Segment},
-    ledger::Posting,
+    ledger::{Kind, Posting},
     storage::{
         audit::{self, Action, Subject},
         commit, jobs, key,
@@ -43,7 +43,8 @@ pub(in crate::api) async fn refund(
     let now = context.clock.now();
     let mut tx = context.store.begin_locked([job.account]).await?;
     let (amount, is_refunded) = ledger::charged(&mut tx, job.account, id).await?;
-    if !is_refunded && amount > MicroCredits::ZERO {
+    let refunds = !is_refunded && amount > MicroCredits::ZERO;
+    if refunds {
         let posting = Posting::refund(job.account, amount);
         ledger::post(&mut tx, &posting, &Details::of_job(id), now).await?;
         key::refund_job(&mut tx, id, amount).await?;
@@ -56,5 +57,8 @@ pub(in crate::api) async fn refund(
         audit::insert(&mut tx, &action, now).await?;
     }
     commit(tx).await?;
+    if refunds {
+        context.metrics.books.moved(Kind::Refund.as_str(), amount);
+    }
     Ok(Json(Data { data: RefundedJob { id, account: job.account, amount } }))
 }

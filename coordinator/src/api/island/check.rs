@@ -9,7 +9,7 @@ use island_protocol::{
         CheckStep, Data, IslandCheck, JobError,
         claim::{ClaimVerb, IslandRequest},
     },
-    cargo::RuntimeType,
+    cargo::{Category, RuntimeType},
     event::JobEvent,
     host::CPU,
     ids::{AccountId, HostId},
@@ -84,7 +84,9 @@ fn checked_recently() -> ApiError {
 fn choose(api: &Api, host: HostId) -> Result<Arc<Cargo>, &'static str> {
     let context = api.execution.context();
     let catalogue = context.catalogue();
-    let cargos = catalogue.own().map(|cargo| cargo.spec.as_ref());
+    // Models that chat only by name are for tests, and too small to show a speed.
+    let suits = |cargo: &&Arc<Cargo>| !cargo.is_chat() || cargo.entry.category == Some(Category::Llm);
+    let cargos = catalogue.own().filter(suits).map(|cargo| cargo.spec.as_ref());
     let chosen = context.fleet.consider(host, Instant::now(), |island| placement::quickest(cargos, island));
     match chosen {
         None => Err("the Island has not registered"),

@@ -94,7 +94,7 @@ fn user(blocks: &[Value]) -> Option<Vec<ChatMessage>> {
         match block["type"].as_str()? {
             "text" => parts.push(json!({"type": "text", "text": block["text"].as_str()?})),
             "image" => {
-                parts.push(json!({"type": "image_url", "image_url": {"url": address(&block["source"])?}}))
+                parts.push(json!({"type": "image_url", "image_url": {"url": address(&block["source"])?}}));
             }
             "tool_result" => {
                 let content = block.get("content").map_or(Some(String::new()), joined)?;

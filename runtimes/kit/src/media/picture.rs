@@ -23,11 +23,20 @@ const MAX_DECODING: u64 = 512 << 20;
 
 /// The image of an input. `what` names it in errors.
 pub fn read(text: &str, what: &str) -> Result<RgbImage, EngineError> {
-    decode(&base64::decode(text, what, MAX_BYTES)?, what)
+    read_within(text, what, MAX_PIXELS)
+}
+
+/// The image of an input, of at most `most` pixels.
+pub fn read_within(text: &str, what: &str, most: u64) -> Result<RgbImage, EngineError> {
+    decode_within(&base64::decode(text, what, MAX_BYTES)?, what, most)
 }
 
 /// The image of a file.
 pub fn decode(bytes: &[u8], what: &str) -> Result<RgbImage, EngineError> {
+    decode_within(bytes, what, MAX_PIXELS)
+}
+
+fn decode_within(bytes: &[u8], what: &str, most: u64) -> Result<RgbImage, EngineError> {
     let unreadable =
         |error: image::ImageError| invalid_input(format!("{what} cannot be read")).because(error);
     let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format();
@@ -48,8 +57,8 @@ pub fn decode(bytes: &[u8], what: &str) -> Result<RgbImage, EngineError> {
     if width == 0 || height == 0 {
         return Err(invalid_input(format!("{what} has {width} × {height} pixels")));
     }
-    if u64::from(width) * u64::from(height) > MAX_PIXELS || decoder.total_bytes() > MAX_DECODING {
-        return Err(invalid_input(format!("{what} has {width} × {height} pixels, more than {MAX_PIXELS}")));
+    if u64::from(width) * u64::from(height) > most || decoder.total_bytes() > MAX_DECODING {
+        return Err(invalid_input(format!("{what} has {width} × {height} pixels, more than {most}")));
     }
     if format == ImageFormat::Jpeg && !jpeg_ends(bytes) {
         return Err(invalid_input(format!("{what} cannot be read: its file is truncated")));
