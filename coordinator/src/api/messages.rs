@@ -1,4 +1,4 @@
-//! `POST /messages`, Anthropic's API: the same job as a chat, in other words.
+//! `POST /messages`, Anthropic's API: the job of a chat, with bodies of another form.
 
 mod reply;
 mod request;

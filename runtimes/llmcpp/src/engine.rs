@@ -24,7 +24,7 @@ use crate::{
     reasoning::Splitter,
     sampling::Sampling,
     tools::Offer,
-    vision::{Placed as PlacedPicture, position_shift},
+    vision::{Placed as PlacedPicture, Span, keepable, position_shift},
 };
 
 /// A job that is ready to run: everything is parsed and encoded.
@@ -70,12 +70,21 @@ pub struct Reasoning {
 impl Job {
     /// Position in a sequence of the token at `index` of the prompt and the reply.
     pub fn position(&self, index: usize) -> usize {
-        index - position_shift(&self.pictures, index)
+        index - position_shift(self.spans(), index)
     }
 
     /// Whether a token's position may differ from its index.
     pub fn moves_positions(&self) -> bool {
-        position_shift(&self.pictures, usize::MAX) > 0
+        position_shift(self.spans(), usize::MAX) > 0
+    }
+
+    /// Number of tokens that can be kept of `keep` that its prompt has in common with another.
+    pub fn keepable(&self, keep: usize) -> usize {
+        keepable(self.spans(), keep)
+    }
+
+    fn spans(&self) -> impl Iterator<Item = Span> + '_ {
+        self.pictures.iter().map(PlacedPicture::span)
     }
 
     /// The next picture from `index` of the prompt on.

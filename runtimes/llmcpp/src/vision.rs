@@ -25,8 +25,6 @@ const MAX_PIXELS: u64 = 16 << 20;
 #[derive(Debug)]
 pub struct Vision {
     context: Mutex<MtmdContext>,
-    /// Whether a picture takes fewer positions than tokens (M-RoPE).
-    moves_positions: bool,
     /// Whether the tokens of a picture see each other, so that one batch must hold all of them.
     needs_one_batch: bool,
 }
@@ -60,14 +58,8 @@ impl Vision {
         if !context.support_vision() {
             return Err(rejected("the projector is not for pictures"));
         }
-        let (moves_positions, needs_one_batch) =
-            (context.decode_use_mrope(), context.decode_use_non_causal());
-        Ok(Self { context: Mutex::new(context), moves_positions, needs_one_batch })
-    }
-
-    /// Whether a picture may take fewer positions than tokens.
-    pub fn moves_positions(&self) -> bool {
-        self.moves_positions
+        let needs_one_batch = context.decode_use_non_causal();
+        Ok(Self { context: Mutex::new(context), needs_one_batch })
     }
 
     /// Prepares a picture in base64 or in a `data:` address; `most` is the maximum number of tokens of a batch.
@@ -135,22 +127,40 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// Index of the first token after it.
-    pub fn end(&self) -> usize {
-        self.at + self.picture.placeholders.len()
+    /// The tokens and positions that it takes.
+    pub fn span(&self) -> Span {
+        Span { at: self.at, tokens: self.picture.placeholders.len(), positions: self.picture.positions }
     }
 }
 
-/// Number of tokens of a prompt that can be kept of `keep` common ones: a picture is kept whole or not at all.
-pub fn whole_pictures(placed: &[Placed], keep: usize) -> usize {
-    let cut = placed.iter().find(|placed| placed.at < keep && keep < placed.end());
-    cut.map_or(keep, |placed| placed.at)
+/// Where a picture is in a prompt, and what it takes. M-RoPE gives a picture fewer positions than tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Index of its first token in the prompt.
+    pub at: usize,
+    /// Number of its tokens.
+    pub tokens: usize,
+    /// Number of its positions.
+    pub positions: usize,
+}
+
+impl Span {
+    /// Number of positions that following tokens are behind their indices because of it.
+    fn shift(self) -> usize {
+        self.tokens.saturating_sub(self.positions)
+    }
+}
+
+/// Number of tokens of a prompt that can be kept of `keep` common ones. A picture is kept whole or not at all. Nothing is kept from the first picture
+/// on that moves positions: caches are cut and copied by position, and there a position is not an index.
+pub fn keepable(spans: impl IntoIterator<Item = Span>, keep: usize) -> usize {
+    let cut = |span: &Span| keep > span.at && (keep < span.at + span.tokens || span.shift() > 0);
+    spans.into_iter().find(cut).map_or(keep, |span| span.at)
 }
 
 /// How many more tokens than positions a prompt has before index `index`.
-pub fn position_shift(placed: &[Placed], index: usize) -> usize {
-    let before = placed.iter().filter(|placed| placed.end() <= index);
-    before.map(|placed| placed.picture.placeholders.len().saturating_sub(placed.picture.positions)).sum()
+pub fn position_shift(spans: impl IntoIterator<Item = Span>, index: usize) -> usize {
+    spans.into_iter().filter(|span| span.at + span.tokens <= index).map(Span::shift).sum()
 }
 
 #[cfg(test)]
@@ -163,5 +173,20 @@ mod tests {
         assert_eq!(placeholders(&one, 40), placeholders(&one, 40));
         assert_ne!(placeholders(&one, 2), placeholders(&other, 2));
         assert!(placeholders(&one, 40).iter().all(|token| token.0 < 0));
+    }
+
+    #[test]
+    fn pictures_are_kept_whole_and_not_where_positions_are_moved() {
+        let plain = [(4, 36), (50, 36)].map(|(at, tokens)| Span { at, tokens, positions: tokens });
+        for (keep, kept) in [(3, 3), (4, 4), (5, 4), (39, 4), (40, 40), (60, 50), (90, 90)] {
+            assert_eq!(keepable(plain, keep), kept, "{keep}");
+        }
+        assert_eq!((position_shift(plain, 90), position_shift([], 5)), (0, 0));
+        let moved = plain.map(|span| Span { positions: 6, ..span });
+        for (keep, kept) in [(4, 4), (5, 4), (40, 4), (90, 4)] {
+            assert_eq!(keepable(moved, keep), kept, "{keep}");
+        }
+        let shifts = [4, 39, 40, 85, 86].map(|index| position_shift(moved, index));
+        assert_eq!(shifts, [0, 0, 30, 30, 60]);
     }
 }

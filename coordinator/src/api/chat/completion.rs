@@ -49,7 +49,7 @@ impl Encode for Chunks {
         chunk(head, Delta { role, content: Some(String::new()), ..Delta::default() }, None)
     }
 
-    fn piece(&mut self, head: &Head, part: Part) -> Bytes {
+    fn part(&mut self, head: &Head, part: Part) -> Bytes {
         match part {
             Part::Reasoning(text) => {
                 chunk(head, Delta { reasoning_content: Some(text), ..Delta::default() }, None)

@@ -18,7 +18,7 @@ pub(in crate::api) trait Encode: Send + 'static {
     fn begin(&mut self, head: &Head) -> Bytes;
 
     /// The events of a part; of the last part, those of the end.
-    fn piece(&mut self, head: &Head, piece: Part) -> Bytes;
+    fn part(&mut self, head: &Head, part: Part) -> Bytes;
 
     /// The event of an error, the last one.
     fn error(&self, error: ApiError) -> Bytes;
@@ -82,7 +82,7 @@ impl<E: Encode> Streaming<E> {
                 Piece::Part(part) => part,
             };
             self.over |= matches!(part, Part::Done { .. });
-            bytes.extend(self.encoder.piece(self.reply.head(), part));
+            bytes.extend(self.encoder.part(self.reply.head(), part));
         }
         // The slot is released before the client can know that the stream has ended.
         if self.over

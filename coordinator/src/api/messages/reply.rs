@@ -127,7 +127,7 @@ impl Encode for Events {
         frame(&MessageEvent::MessageStart { message })
     }
 
-    fn piece(&mut self, _head: &Head, part: Part) -> Bytes {
+    fn part(&mut self, _head: &Head, part: Part) -> Bytes {
         let mut bytes = BytesMut::new();
         match part {
             Part::Reasoning(text) => self.grow(Kind::Thinking, text, &mut bytes),

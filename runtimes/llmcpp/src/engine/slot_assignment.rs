@@ -8,7 +8,6 @@ use super::{
     sequences::{Leaving, Placed, Source, is_most},
     step::Stage,
 };
-use crate::vision::whole_pictures;
 
 /// The sequence of a job, and the tokens that need not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +23,7 @@ impl Stage<'_> {
         let cells = job.prompt.len() + job.max_tokens as usize;
         let elsewhere = self.kv_offload.offers(&job.prompt, &job.scope);
         let mut placed = self.sequences.place(&job.prompt, cells, &job.scope, elsewhere)?;
-        placed.keep = whole_pictures(&job.pictures, placed.keep);
+        placed.keep = job.keepable(placed.keep);
         self.sequences.truncate(placed.sequence, placed.keep);
         // Taken before others are added, which could evict it.
         let offloaded = match placed.source {
