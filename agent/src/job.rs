@@ -105,7 +105,7 @@ pub async fn run(mut context: JobContext, held: Option<RecoveredAttempt>) {
         context.record_end();
         context.publish_end_status().await;
     };
-    finish(&attempt, &fabric, &earnings, execute).await;
+    Box::pin(finish(&attempt, &fabric, &earnings, execute)).await;
 }
 
 /// Reports an attempt while `execute` runs, until both are done or the coordinator drops it.
@@ -330,11 +330,18 @@ impl JobContext {
 
     /// Resolves with the reason when the attempt is cancelled or past its deadline.
     async fn stopped(&self) -> Failure {
-        let left = self.attempt.time_left(clock::boot_ms());
-        tokio::select! {
-            biased;
-            () = self.attempt.cancelled().cancelled() => {}
-            () = tokio::time::sleep(left) => self.attempt.cancel(deadline_failure()),
+        loop {
+            let left = self.attempt.time_left(clock::boot_ms());
+            if left.is_zero() {
+                self.attempt.cancel(deadline_failure());
+                break;
+            }
+            tokio::select! {
+                biased;
+                () = self.attempt.cancelled().cancelled() => break,
+                // Downloads may have added time meanwhile.
+                () = tokio::time::sleep(left) => {}
+            }
         }
         self.attempt.reason().unwrap_or_else(deadline_failure)
     }

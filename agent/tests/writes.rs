@@ -105,6 +105,7 @@ fn record(job: u128) -> Record {
         first_event: 1,
         cargo: island_protocol::cargo::CargoSpec {
             price_per_job: MicroCredits::ZERO,
+            token_prices: island_protocol::cargo::TokenPrices::default(),
             slug: "sim-chat".parse().expect("a slug"),
             runtime_type: island_protocol::cargo::RuntimeType::Llmcpp,
             onnx_task_type: None,

@@ -9,6 +9,7 @@
 //! | `chart` | one SVG of several results |
 //! | `decode` | tokens per second and time to first token, 1 and 8 streams, against llama-server |
 //! | `chats` | long conversations: first tokens with cached prefixes, gaps beside a long prompt, against llama-server |
+//! | `conversations` | turns of conversations over several Islands, with and without the last Island in mind |
 //! | `mock` | a chat server that costs nothing |
 //! | `gateway` | latency, rate and streams of the API, against nginx and litellm |
 //! | `overhead` | what the network adds to a paced stream |
@@ -29,6 +30,7 @@
 mod chart;
 mod chats;
 mod containers;
+mod conversations;
 mod decode;
 mod diffusers;
 mod ended;
@@ -93,6 +95,15 @@ enum What {
         /// Processor threads for each
         #[arg(long, default_value_t = 2)]
         threads: u32,
+    },
+    /// Turns of conversations over several Islands, against Islands chosen without the conversation
+    Conversations {
+        /// The model file
+        #[arg(long)]
+        model: PathBuf,
+        /// Islands, all on this machine
+        #[arg(long, default_value_t = 4)]
+        islands: usize,
     },
     /// What the network adds to a stream paced at 20 ms, against the same stream served directly
     Overhead,
@@ -208,6 +219,9 @@ async fn measure(what: What, rounds: usize) -> Result<Report> {
         }
         What::Chats { model, llama_server, threads } => {
             chats::run(&chats::Plan { model, llama_server, threads, rounds }).await
+        }
+        What::Conversations { model, islands } => {
+            conversations::run(&conversations::Plan { model, islands, rounds }).await
         }
         What::Overhead => overhead::run(rounds).await,
         What::Gateway { litellm } => gateway::run(rounds, litellm).await,

@@ -31,6 +31,8 @@ pub(crate) struct Room {
 pub(crate) struct Network {
     dev: Child,
     folder: TempDir,
+    /// Agents of further Islands.
+    agents: Vec<Child>,
     api_url: String,
     api_key: String,
     http: reqwest::Client,
@@ -94,7 +96,8 @@ impl Network {
             .spawn()
             .context("start `island dev`")?;
         let http = reqwest::Client::new();
-        let mut network = Self { dev, folder, api_url: String::new(), api_key: String::new(), http };
+        let mut network =
+            Self { dev, folder, agents: Vec::new(), api_url: String::new(), api_key: String::new(), http };
         let info: Value = serde_json::from_str(&network.wait_for(&data.join("dev.json")).await?)?;
         info["api_url"].as_str().context("api_url")?.clone_into(&mut network.api_url);
         info["api_key"].as_str().context("api_key")?.clone_into(&mut network.api_key);
@@ -112,6 +115,53 @@ impl Network {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// Starts further Islands on this machine, which share its folder of models.
+    pub(crate) async fn add_islands(&mut self, count: usize, room: Room) -> Result<()> {
+        for number in 0..count {
+            let state = self.folder.path().join(format!("island-{number}"));
+            fs::create_dir_all(&state)?;
+            let settings = state.join("agent.toml");
+            let (url, key, dir) = (&self.api_url, &self.api_key, state.display());
+            let text = format!(
+                "state_dir = \"{dir}\"\napi_url = \"{url}\"\napi_key = \"{key}\"\nname = \"island-{number}\"\n\
+                 measure = false\n[cache]\ndir = \"{dir}/cache\"\n[workers]\nslots_per_model = {}\n",
+                room.slots
+            );
+            fs::write(&settings, text)?;
+            let agent = Command::new(program("island-agent")?)
+                .arg("--config")
+                .arg(&settings)
+                .arg("run")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .context("start an agent")?;
+            self.agents.push(agent);
+        }
+        let end = Instant::now() + Duration::from_mins(1);
+        let online = async |network: &Self| -> Result<usize> {
+            let hosts = network.get("/hosts").await?;
+            let hosts = hosts["data"].as_array().map(Vec::as_slice).unwrap_or_default();
+            Ok(hosts.iter().filter(|host| host["status"] == "online").count())
+        };
+        while online(self).await? <= count {
+            anyhow::ensure!(Instant::now() < end, "not all Islands joined");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        Ok(())
+    }
+
+    /// Number of its Islands that have a worker with a language model.
+    pub(crate) fn warm_islands(&self) -> Result<usize> {
+        let mut warm = 0;
+        let agents = self.agents.iter().map(Child::id);
+        for parent in agents.chain(children(self.dev.id())?) {
+            warm += usize::from(!workers_of(parent)?.is_empty());
+        }
+        Ok(warm)
     }
 
     /// Where it keeps its files.
@@ -154,10 +204,39 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
+        for agent in &mut self.agents {
+            let _ = Command::new("kill").arg(agent.id().to_string()).status();
+            let _ = agent.wait();
+        }
         // SIGTERM, so that it stops its own children; the standard library only knows SIGKILL.
         let _ = Command::new("kill").arg(self.dev.id().to_string()).status();
         let _ = self.dev.wait();
     }
+}
+
+/// Processes that a process started.
+fn children(parent: u32) -> Result<Vec<u32>> {
+    let tasks = fs::read_dir(format!("/proc/{parent}/task"))?;
+    let mut all = Vec::new();
+    for task in tasks {
+        let text = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+        all.extend(text.split_whitespace().filter_map(|id| id.parse::<u32>().ok()));
+    }
+    Ok(all)
+}
+
+/// Workers with a language model among what an agent started, directly or in a sandbox.
+fn workers_of(agent: u32) -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    let mut open = children(agent)?;
+    while let Some(process) = open.pop() {
+        let command = fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        if command.contains("island-worker-llmcpp") {
+            found.push(process);
+        }
+        open.extend(children(process).unwrap_or_default());
+    }
+    Ok(found)
 }
 
 /// A bare llama.cpp loop on the same model: decode calls and nothing else. Gives tokens per second.

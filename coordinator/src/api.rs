@@ -42,6 +42,7 @@ mod publications;
 mod query;
 mod quotas;
 mod rerank;
+mod responses;
 pub(crate) mod routes;
 mod segment;
 mod signup;

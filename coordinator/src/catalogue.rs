@@ -25,7 +25,7 @@ use pins::Pins;
 use crate::config::{CatalogueSettings, PINS_FILE};
 
 /// Folders of Cargos by engine, beside the files of language models.
-const ENGINE_FOLDERS: [&str; 5] = ["wasm", "container", "onnx", "diffusers", "coreml"];
+const ENGINE_FOLDERS: [&str; 6] = ["llmcpp", "wasm", "container", "onnx", "diffusers", "coreml"];
 /// Not a Cargo: the manifest of the programs in the same folder.
 const MANIFEST: &str = "Cargo.toml";
 

@@ -1,12 +1,12 @@
-//! Writes that no answer waits for, made by one task: starts of attempts, the last use of API keys, releases of stream
-//! slots. Another one renews the slots, which must not wait for a database that is slow or locked, and removes expired
+//! Writes that no answer waits for, made by one task: starts of attempts, Islands of conversations, the last use of API keys, releases of
+//! stream slots. Another one renews the slots, which must not wait for a database that is slow or locked, and removes expired
 //! counters.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use island_daemon::chain::Chain;
 use island_protocol::{
-    ids::{ApiKeyId, AttemptKey, InstanceId},
+    ids::{ApiKeyId, AttemptKey, HostId, InstanceId},
     time::Timestamp,
 };
 use tokio::{
@@ -28,6 +28,8 @@ use crate::{
 
 /// How long a stream slot is held without a renewal: the slots of a coordinator that was killed are free after this time.
 pub(crate) const SLOT_LEASE_MS: i64 = 30_000;
+/// How long the Island of a conversation is known: its cached beginning has been removed by then, or will be read again soon.
+const CONVERSATION_MS: i64 = 3_600_000;
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
 /// Time in which an abandoned statement is executed or has failed, more than the database's limit for statements.
 const ABANDONED: Duration = Duration::from_secs(70);
@@ -39,6 +41,8 @@ const MAX_CACHED_KEYS: usize = 10_000;
 /// A write that may be delayed.
 #[derive(Debug)]
 pub(crate) enum DeferredWrite {
+    /// An Island ran the last job of a conversation.
+    Conversation { identity: String, host: HostId, at: Timestamp },
     /// An attempt began to execute.
     Started(AttemptKey, Timestamp),
     /// A key was used in this minute.
@@ -73,6 +77,7 @@ struct Pending {
     started: Vec<(AttemptKey, Timestamp)>,
     used: HashMap<ApiKeyId, Timestamp>,
     released: Vec<SlotRow>,
+    conversations: HashMap<String, (HostId, Timestamp)>,
     abandoned: Abandoned,
     /// Uses that are in SQL.
     written: HashMap<ApiKeyId, Timestamp>,
@@ -96,7 +101,7 @@ impl DeferredWrites {
         }
         if !hard.is_cancelled() {
             while let Ok(write) = self.writes.try_recv() {
-                pending.add(&write);
+                pending.add(write);
             }
             pending.write(&self.store, self.instance).await;
         }
@@ -110,7 +115,7 @@ impl DeferredWrites {
                 () = self.stop.cancelled() => return,
                 count = self.writes.recv_many(&mut writes, 256) => if count == 0 { return },
             }
-            writes.iter().for_each(|write| pending.add(write));
+            writes.into_iter().for_each(|write| pending.add(write));
             pending.write(&self.store, self.instance).await;
         }
     }
@@ -151,8 +156,11 @@ async fn renew(
 }
 
 impl Pending {
-    fn add(&mut self, write: &DeferredWrite) {
-        match *write {
+    fn add(&mut self, write: DeferredWrite) {
+        match write {
+            DeferredWrite::Conversation { identity, host, at } => {
+                self.conversations.insert(identity, (host, at));
+            }
             DeferredWrite::Started(key, at) => self.started.push((key, at)),
             DeferredWrite::KeyUsed(key, at) if self.written.get(&key).is_none_or(|written| *written < at) => {
                 self.used.insert(key, at);
@@ -172,6 +180,9 @@ impl Pending {
         if let Err(error) = self.write_started(store, instance).await {
             tracing::warn!(error = %Chain(&error), "starts of jobs not written");
         }
+        if let Err(error) = self.write_conversations(store).await {
+            tracing::warn!(error = %Chain(&error), "Islands of conversations not written");
+        }
         if let Err(error) = self.write_released(store).await {
             tracing::warn!(error = %Chain(&error), "stream slots not released; will retry");
         }
@@ -183,6 +194,14 @@ impl Pending {
     async fn write_started(&mut self, store: &Store, instance: InstanceId) -> Result<(), StoreError> {
         let mut started = std::mem::take(&mut self.started);
         if started.is_empty() { Ok(()) } else { jobs::started(store, instance, &mut started).await }
+    }
+
+    async fn write_conversations(&mut self, store: &Store) -> Result<(), StoreError> {
+        for (identity, (host, at)) in std::mem::take(&mut self.conversations) {
+            let until = at.plus_ms(CONVERSATION_MS).unix_ms();
+            store.counters().set_conversation(&identity, host, until).await?;
+        }
+        Ok(())
     }
 
     async fn write_released(&mut self, store: &Store) -> Result<(), StoreError> {
@@ -281,7 +300,7 @@ mod tests {
             taken.expect("counted")
         };
         let mut pending = Pending::default();
-        pending.add(&DeferredWrite::SlotAbandoned(slot(1)));
+        pending.add(DeferredWrite::SlotAbandoned(slot(1)));
         pending.write(&store, instance).await;
         assert!(take(1).await, "the statement of the dropped request is executed late");
         assert!(!take(2).await);

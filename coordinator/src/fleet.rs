@@ -27,7 +27,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::placement::{
-    self, Candidate, Reasons,
+    self, Candidate, Reasons, Selection,
     pace::{Paces, Run, UsualTimes},
 };
 pub(crate) use health::Conduct;
@@ -77,6 +77,18 @@ impl Enrolled {
     }
 }
 
+/// What an Island is to a consumer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub(crate) enum Class {
+    /// It belongs to the same account.
+    Own,
+    /// Operators trust it highly.
+    Trusted,
+    /// Any other.
+    Open,
+}
+
 /// What a registration shows about the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RegistrationKind {
@@ -115,17 +127,22 @@ pub(crate) struct PlacementHistory {
     pub failures: HashMap<HostId, u32>,
     /// Islands that refused the job, and until when they are not offered it again.
     pub refused: BTreeMap<HostId, Instant>,
+    /// How its request restricts and orders Islands.
+    pub selection: Arc<Selection>,
 }
 
 impl PlacementHistory {
     /// No earlier attempts. `only` restricts the job to one Island.
-    pub(crate) fn new(only: Option<HostId>) -> Self {
-        Self { only, ..Self::default() }
+    pub(crate) fn new(only: Option<HostId>, selection: Selection) -> Self {
+        Self { only, selection: Arc::new(selection), ..Self::default() }
     }
 
     /// Whether nothing restricts the Islands.
     pub(crate) fn is_empty(&self) -> bool {
-        self.only.is_none() && self.failures.is_empty() && self.refused.is_empty()
+        self.only.is_none()
+            && self.failures.is_empty()
+            && self.refused.is_empty()
+            && self.selection.preferences.is_default()
     }
 
     fn allows(&self, host: HostId) -> bool {
@@ -226,6 +243,18 @@ impl Fleet {
         Some((enrolled.account, enrolled.public_key.clone()))
     }
 
+    /// The class of an Island for an account, and its region; `None` if it is unknown.
+    pub(crate) fn class(&self, host: HostId, account: AccountId) -> Option<(Class, Option<String>)> {
+        let islands = self.lock();
+        let Enrolled { account: owner, trust, region, .. } = &islands.get(&host)?.enrolled;
+        let class = match trust {
+            _ if *owner == account => Class::Own,
+            Trust::High => Class::Trusted,
+            Trust::Normal | Trust::Low => Class::Open,
+        };
+        Some((class, region.clone()))
+    }
+
     /// Applies a registration. Unknown Islands are ignored.
     pub(crate) fn register(&self, message: &Register, now: Instant, at: Timestamp) -> RegistrationKind {
         let mut islands = self.lock();
@@ -286,7 +315,7 @@ impl Fleet {
             let last_resort = history.only.is_none() && island.is_last_resort(Some(&cargo.slug), now);
             Some(Candidate { last_resort, ..candidate })
         });
-        let best = placement::best(cargo, candidates)?;
+        let best = placement::best(cargo, &history.selection, candidates)?;
         if let Some(island) = islands.get_mut(&best) {
             island.claim(best, key, cargo, now);
         }
@@ -483,6 +512,9 @@ impl Island {
         };
         Some(Candidate {
             id,
+            account: self.enrolled.account,
+            region: self.enrolled.region.as_deref(),
+            trust: self.enrolled.trust,
             capabilities,
             models: &heartbeat.models,
             online: self.online(offline_after, now),
@@ -504,6 +536,9 @@ impl Island {
     fn profile(&self, id: HostId) -> Option<Candidate<'_>> {
         Some(Candidate {
             id,
+            account: self.enrolled.account,
+            region: self.enrolled.region.as_deref(),
+            trust: self.enrolled.trust,
             capabilities: self.enrolled.capabilities.as_ref()?,
             models: self.heartbeat.as_ref().map_or(&[], |heartbeat| &heartbeat.models),
             online: false,

@@ -1,21 +1,25 @@
 //! A job as the coordinator stores it.
 
+pub(crate) mod conversation;
+pub(crate) mod input_tokens;
 pub(crate) mod state;
 
 use std::collections::BTreeMap;
 
 use island_protocol::{
     api::{JobError, JobSummary, JobView},
+    cargo::TokenPrices,
     credits::MicroCredits,
     event::{JobEvent, Numbered},
     ids::{AccountId, AttemptKey, HostId, JobId, Slug},
     job::{JobStatus, Usage},
+    preferences::Preferences,
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::placement::reason;
+use crate::placement::{Selection, reason};
 
 /// One row of the job table.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,8 +31,9 @@ pub(crate) struct Job {
     pub status: JobStatus,
     pub input: Map<String, Value>,
     pub priority: u8,
-    /// Held while the job is open, and charged when it completes.
+    /// Held while the job is open: its maximum cost.
     pub price: MicroCredits,
+    pub agreement: Agreement,
     /// Requested tokens, which determine the charged share of a cancelled job.
     pub max_tokens: Option<u64>,
     pub attempt: u32,
@@ -47,7 +52,31 @@ pub(crate) struct Job {
     /// Whether only the client that sent the request can read the result. After a restart of the coordinator the job is
     /// cancelled unless somebody reads it.
     pub cancel_unread: bool,
+    /// Identifies the conversation that the job continues, see [`conversation`]. Not stored.
+    pub conversation: Option<String>,
+    /// The Island that ran the last job of the conversation. Not stored.
+    pub holder: Option<HostId>,
     pub end: Option<End>,
+}
+
+/// What was agreed when a job was accepted, apart from the credits that are held.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Agreement {
+    /// What a job of its Cargo costs apart from its tokens, if these have prices.
+    #[serde(skip_serializing_if = "MicroCredits::is_zero")]
+    pub base_price: MicroCredits,
+    #[serde(flatten)]
+    pub token_prices: TokenPrices,
+    #[serde(skip_serializing_if = "Preferences::is_default")]
+    pub preferences: Preferences,
+}
+
+impl Agreement {
+    /// Returns whether nothing was agreed on: one price, and any Island.
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Work of one attempt, in tokens or another unit that is the same for all attempts of a job.
@@ -72,6 +101,12 @@ impl Job {
     /// Key of the current attempt.
     pub(crate) fn key(&self) -> AttemptKey {
         AttemptKey { job_id: self.id, attempt: self.attempt, epoch: self.epoch }
+    }
+
+    /// Which Islands may run it, and which comes first.
+    pub(crate) fn selection(&self) -> Selection {
+        let preferences = self.agreement.preferences.clone();
+        Selection { account: Some(self.account), preferences, holder: self.holder }
     }
 
     /// The answer to `GET /jobs/:id`: an end as in the row, otherwise the state in memory, which must have been read
@@ -160,6 +195,7 @@ pub(crate) mod tests {
             input: Map::new(),
             priority: 0,
             price: MicroCredits(1_000_000),
+            agreement: Agreement::default(),
             max_tokens: None,
             attempt: 0,
             epoch: 0,
@@ -172,6 +208,8 @@ pub(crate) mod tests {
             started_at: None,
             parts: Vec::new(),
             cancel_unread: false,
+            conversation: None,
+            holder: None,
             end: None,
         }
     }

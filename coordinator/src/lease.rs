@@ -46,6 +46,16 @@ impl Lease {
         Self { renewed: now, progress: None }
     }
 
+    /// When it was last renewed.
+    pub(crate) fn renewed(&self) -> Instant {
+        self.renewed
+    }
+
+    /// The phase of the last renewal; `None` before the first one.
+    pub(crate) fn phase(&self) -> Option<&str> {
+        self.progress.as_ref().map(|progress| progress.phase.as_str())
+    }
+
     /// Renews the lease.
     pub(crate) fn renew(&mut self, now: Instant, phase: &str, work: u64) {
         self.renewed = self.renewed.max(now);

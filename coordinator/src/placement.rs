@@ -1,29 +1,37 @@
 //! Which Islands can run a job, and which runs it best: pure.
 //!
 //! Hard filters come first: engine, the owner's rules for containers and prices, reachable files, memory, slots. Then
-//! the order: Islands whose last attempts failed come last; fewer failures of the job, fewer of the Island, model warm, model on disk, an engine's native back end, the model on GPUs, measured
+//! the order: Islands whose last attempts failed come last; fewer failures of the job, fewer of the Island, own Islands if the request prefers them, model warm, model on disk, an engine's native back end, the model on GPUs, measured
 //! speed, free slots, karma. What a Cargo needs of memory is decided by [`demand`], as on the Island.
 
 pub(crate) mod pace;
 pub(crate) mod reason;
+pub(crate) mod selection;
 
 use std::{borrow::Cow, cmp::Reverse, collections::BTreeMap};
 
 use island_protocol::{
+    api::admin::Trust,
     artifact::Artifact,
     cargo::{CargoSpec, RuntimeType},
     demand::{self, DRIVER_MB, Need, Offload, Shortage, Vram},
     host::{Capabilities, HostModel, NATIVE, RuntimeReport},
-    ids::HostId,
+    ids::{AccountId, HostId},
 };
 
 use pace::Paces;
 pub(crate) use reason::Reason;
+pub(crate) use selection::Selection;
 
 /// One Island as placement sees it, without the resources that are already claimed.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate<'a> {
     pub id: HostId,
+    /// Account of its owner.
+    pub account: AccountId,
+    /// As its owner names it.
+    pub region: Option<&'a str>,
+    pub trust: Trust,
     pub capabilities: &'a Capabilities,
     pub models: &'a [HostModel],
     pub online: bool,
@@ -64,13 +72,15 @@ pub(crate) type Reasons = BTreeMap<Reason, u64>;
 /// Returns the best Island for a job of `cargo`, or why none can take it.
 pub(crate) fn best<'a>(
     cargo: &CargoSpec,
+    selection: &Selection,
     fleet: impl IntoIterator<Item = Candidate<'a>>,
 ) -> Result<HostId, Reasons> {
     let (mut best, mut reasons) = (None, Reasons::new());
     for island in fleet {
-        match fits_now(cargo, &island) {
+        let allowed = if selection.allows(&island) { Ok(()) } else { Err(Reason::Preferences) };
+        match allowed.and_then(|()| fits_now(cargo, &island)) {
             Ok(standing) => {
-                let scored = (score(cargo, &island, standing), island.id);
+                let scored = (score(cargo, selection, &island, standing), island.id);
                 if best.as_ref().is_none_or(|best| scored < *best) {
                     best = Some(scored);
                 }
@@ -91,6 +101,15 @@ struct Standing {
 /// Checks whether this Island could run the Cargo apart from free slots, and returns how near its files are.
 pub(crate) fn usable(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearness, Reason> {
     standing(cargo, island).map(|standing| standing.nearness)
+}
+
+/// As [`usable`], for a job with this selection.
+pub(crate) fn usable_by(
+    cargo: &CargoSpec,
+    selection: &Selection,
+    island: &Candidate<'_>,
+) -> Result<Nearness, Reason> {
+    if selection.allows(island) { usable(cargo, island) } else { Err(Reason::Preferences) }
 }
 
 fn standing(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Standing, Reason> {
@@ -220,16 +239,22 @@ fn fits_now(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Standing, Reaso
     Ok(standing)
 }
 
-fn score(cargo: &CargoSpec, island: &Candidate<'_>, standing: Standing) -> impl Ord + use<> {
+fn score(
+    cargo: &CargoSpec,
+    selection: &Selection,
+    island: &Candidate<'_>,
+    standing: Standing,
+) -> impl Ord + use<> {
     // A native back end of the system is faster than a portable one, even if the latter uses a GPU.
     let not_native =
         report(cargo, island.capabilities).and_then(|report| report.backend.as_deref()) != Some(NATIVE);
-    let speed = Reverse(speed(cargo, island));
+    let speed = Reverse(speed(cargo, island) + selection.bonus(island, standing.nearness));
     (
         island.last_resort,
         island.failures,
         island.unreliability,
-        standing.nearness,
+        selection.is_not_first(island),
+        selection.nearness(standing.nearness),
         not_native,
         standing.offload,
         speed,

@@ -37,6 +37,7 @@ mod pool;
 pub(crate) mod progress;
 pub(crate) mod publication;
 pub(crate) mod quota;
+pub(crate) mod response;
 pub(crate) mod retention;
 pub(crate) mod revocation;
 pub(crate) mod statement;

@@ -47,6 +47,11 @@ fn openai_for_python_with_pictures_and_reasoning() {
 }
 
 #[test]
+fn openai_for_python_with_responses_and_completions() {
+    satisfies(python(), "openai_responses.py");
+}
+
+#[test]
 fn anthropic_for_python() {
     satisfies(python(), "anthropic_messages.py");
 }

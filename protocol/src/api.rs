@@ -24,6 +24,7 @@ use crate::{
     host::Capabilities,
     ids::{AccountId, HostId, JobId, Nonce, Slug},
     job::{JobStatus, Usage},
+    preferences::Preferences,
     time::Timestamp,
 };
 
@@ -93,6 +94,9 @@ pub struct SubmitJob {
     #[serde(default, deserialize_with = "crate::chat::null_as_default")]
     #[cfg_attr(feature = "openapi", schemars(with = "Option<u8>", range(max = 100)))]
     pub priority: u8,
+    /// Which Islands may run the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preferences: Option<Preferences>,
 }
 
 /// Answer to `POST /jobs`.

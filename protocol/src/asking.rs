@@ -24,8 +24,8 @@ impl Asking {
         self.cargos.get(slug).copied().unwrap_or(self.per_job)
     }
 
-    /// Returns whether the price of the Cargo is at least its minimum.
+    /// Returns whether the price of the Cargo is at least its minimum; see [`CargoSpec::usual_price`].
     pub fn is_met(&self, cargo: &CargoSpec) -> bool {
-        cargo.price_per_job >= self.of(&cargo.slug)
+        cargo.usual_price() >= self.of(&cargo.slug)
     }
 }

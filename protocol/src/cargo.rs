@@ -199,8 +199,11 @@ pub struct CargoEntry {
     pub runtime_type: RuntimeType,
     /// Task of an ONNX Cargo, null for other engines.
     pub onnx_task_type: Option<String>,
-    /// Credits for one job.
+    /// Credits for one job, apart from its tokens.
     pub price_per_job: MicroCredits,
+    /// Prices of its tokens; absent if they cost nothing in addition.
+    #[serde(flatten)]
+    pub token_prices: TokenPrices,
     /// Required GPU memory, megabytes.
     pub required_vram_mb: u64,
     /// Required main memory, megabytes.
@@ -211,6 +214,33 @@ pub struct CargoEntry {
     /// Who published it; absent for a Cargo of the operators' catalogue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
+}
+
+/// Prices of the tokens of a language model's jobs, in addition to the price of a job.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct TokenPrices {
+    /// Credits for 1,000 tokens of the prompt.
+    #[serde(default, skip_serializing_if = "MicroCredits::is_zero")]
+    pub price_per_1k_input: MicroCredits,
+    /// Credits for 1,000 tokens of the reply, reasoning included.
+    #[serde(default, skip_serializing_if = "MicroCredits::is_zero")]
+    pub price_per_1k_output: MicroCredits,
+}
+
+impl TokenPrices {
+    /// Returns whether tokens cost nothing.
+    pub fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns the price of a prompt and a reply, rounded up to a micro-credit.
+    pub fn of(&self, input: u64, output: u64) -> MicroCredits {
+        let cost = |price: MicroCredits, tokens: u64| i128::from(price.0) * i128::from(tokens);
+        let thousandths = cost(self.price_per_1k_input, input) + cost(self.price_per_1k_output, output);
+        let rounded = thousandths / 1000 + i128::from(thousandths % 1000 > 0);
+        MicroCredits(i64::try_from(rounded).unwrap_or(i64::MAX))
+    }
 }
 
 /// Origin of a Cargo that an account published.
@@ -255,9 +285,12 @@ pub struct CargoSpec {
     /// Task of an ONNX Cargo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub onnx_task_type: Option<String>,
-    /// Price of a job.
+    /// Price of a job, apart from its tokens.
     #[serde(default)]
     pub price_per_job: MicroCredits,
+    /// Prices of its tokens.
+    #[serde(flatten)]
+    pub token_prices: TokenPrices,
     /// Files to download, verify and pin before the run.
     #[serde(default)]
     pub artifacts: Vec<Artifact>,
@@ -290,6 +323,12 @@ impl CargoSpec {
             RuntimeType::Wasm => WASM_MEMORY_MB,
             _ => self.sandbox_tier.unwrap_or_default().memory_mb(),
         }
+    }
+
+    /// Returns the price by which Cargos are compared: of a job, with 1,000 tokens of a prompt and 1,000 of a reply if these have prices.
+    pub fn usual_price(&self) -> MicroCredits {
+        let MicroCredits(tokens) = self.token_prices.of(1000, 1000);
+        MicroCredits(self.price_per_job.0.saturating_add(tokens))
     }
 
     /// Returns whether the simulated engine runs this Cargo instead of a real one.

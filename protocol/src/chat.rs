@@ -1,9 +1,14 @@
 //! Bodies of `POST /chat/completions`. Unknown fields are ignored, as OpenAI-compatible servers do.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::job::{FinishReason, Usage};
+use crate::{
+    job::{FinishReason, Usage},
+    preferences::Preferences,
+};
 
 /// A chat request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -71,10 +76,31 @@ pub struct ChatRequest {
     /// Options of the stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_options: Option<StreamOptions>,
-    /// Number of replies; only 1 is supported.
+    /// Number of replies. Each is a job of its own, with its price; with a seed, each has another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 1)))]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 8)))]
     pub n: Option<u32>,
+    /// Whether the answer contains the probability of each token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<bool>,
+    /// Number of most likely tokens at each position whose probabilities are returned as well. Needs `logprobs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 20)))]
+    pub top_logprobs: Option<u32>,
+    /// Numbers from -100 to 100 that are added to the logits of tokens, by the number of the token in the model's own vocabulary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("maxProperties" = 1024)))]
+    pub logit_bias: Option<BTreeMap<String, f64>>,
+    /// Whether the reply may call several functions. True by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parallel_tool_calls: Option<bool>,
+    /// Names of models to use, in order, if no Island can serve `model` now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(length(max = 8)))]
+    pub models: Option<Vec<String>>,
+    /// Which Islands and models may serve the request. `provider` is another name of the field.
+    #[serde(default, alias = "provider", skip_serializing_if = "Option::is_none")]
+    pub preferences: Option<Preferences>,
     /// `{"type": "text" | "json_object"}`, or `{"type": "json_schema", "json_schema": {"name", "schema"}}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
@@ -264,7 +290,7 @@ pub struct ChatCompletion {
     pub created: i64,
     /// Slug of the Cargo that ran.
     pub model: String,
-    /// One choice.
+    /// A choice for each requested reply.
     pub choices: Vec<Choice>,
     /// Token counts.
     pub usage: Usage,
@@ -274,10 +300,13 @@ pub struct ChatCompletion {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Choice {
-    /// 0.
+    /// Index of the reply, from 0.
     pub index: u32,
     /// The reply.
     pub message: ChatMessage,
+    /// Probabilities of the tokens of the content, if requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<Logprobs>,
     /// Why the reply ended.
     pub finish_reason: FinishReason,
 }
@@ -305,12 +334,47 @@ pub struct ChatChunk {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChunkChoice {
-    /// 0.
+    /// Index of the reply, from 0.
     pub index: u32,
     /// What is new in this chunk.
     pub delta: Delta,
+    /// Probabilities of the tokens of this chunk's content, if requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<Logprobs>,
     /// Null until the end.
     pub finish_reason: Option<FinishReason>,
+}
+
+/// Probabilities of tokens.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Logprobs {
+    /// One for each token of the content.
+    pub content: Vec<TokenLogprob>,
+}
+
+/// Probability of a token that was chosen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct TokenLogprob {
+    /// The token itself.
+    #[serde(flatten)]
+    pub token: Logprob,
+    /// The most likely tokens at its position, the most likely one first.
+    #[serde(default)]
+    pub top_logprobs: Vec<Logprob>,
+}
+
+/// Natural logarithm of a token's probability.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Logprob {
+    /// Text of the token. Bytes that are not a whole character are `U+FFFD`.
+    pub token: String,
+    /// The logarithm.
+    pub logprob: f64,
+    /// Bytes of the token.
+    pub bytes: Vec<u8>,
 }
 
 /// What is new in a chunk.

@@ -18,6 +18,11 @@ impl MicroCredits {
     /// Zero.
     pub const ZERO: Self = Self(0);
 
+    /// Returns whether it is nothing.
+    pub fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
     /// Converts whole credits.
     pub fn from_credits(credits: i64) -> Self {
         Self(credits * 1_000_000)

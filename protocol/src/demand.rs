@@ -162,6 +162,7 @@ mod tests {
     fn cargo(kind: RuntimeType, ram: u64, vram: u64) -> CargoSpec {
         CargoSpec {
             price_per_job: MicroCredits::ZERO,
+            token_prices: crate::cargo::TokenPrices::default(),
             slug: "m".parse().expect("a slug"),
             runtime_type: kind,
             onnx_task_type: None,

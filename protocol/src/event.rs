@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::job::{FinishReason, Outcome, Usage};
+use crate::{
+    chat::TokenLogprob,
+    job::{FinishReason, Outcome, Usage},
+};
 
 /// Added to the number of a job's end where events before it were lost with the coordinator and the Island that had them: no consumer has
 /// seen a number as high, so one that continues after its last event gets the end.
@@ -33,6 +36,9 @@ pub enum AttemptEvent {
         /// Whether it belongs to the reasoning before the answer.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         reasoning: bool,
+        /// Probabilities of its tokens, if the job requests them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        logprobs: Vec<TokenLogprob>,
     },
     /// Step `step` of `total`.
     Progress {
@@ -61,7 +67,7 @@ pub enum AttemptEvent {
 impl AttemptEvent {
     /// A piece of an answer that stands for `count` model tokens.
     pub fn token(content: String, count: u32) -> Self {
-        Self::Token { content, count, reasoning: false }
+        Self::Token { content, count, reasoning: false, logprobs: Vec::new() }
     }
 }
 
@@ -99,6 +105,9 @@ pub enum JobEvent {
         /// Whether it belongs to the reasoning before the answer.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         reasoning: bool,
+        /// Probabilities of its tokens, if the job requests them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        logprobs: Vec<TokenLogprob>,
     },
     /// Step `step` of `total`.
     Progress {
@@ -146,7 +155,7 @@ impl JobEvent {
 
     /// A piece of an answer.
     pub fn token(content: String) -> Self {
-        Self::Token { content, reasoning: false }
+        Self::Token { content, reasoning: false, logprobs: Vec::new() }
     }
 
     /// A state without a reason.

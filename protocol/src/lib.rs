@@ -14,7 +14,8 @@
 //! | [`host`] | hardware and load of an Island |
 //! | [`fabric`] | the messages on NATS |
 //! | [`subjects`] | building and parsing subject names, in one place |
-//! | [`api`], [`chat`], [`images`], [`audio`], [`rerank`], [`messages`] | HTTP bodies |
+//! | [`preferences`] | which Islands and models may serve a request |
+//! | [`api`], [`chat`], [`completions`], [`images`], [`audio`], [`rerank`], [`messages`], [`responses`] | HTTP bodies |
 //! | [`problem`] | the error body and its stable codes |
 //!
 //! With the feature `openapi`, the types of HTTP bodies implement `schemars::JsonSchema`.
@@ -28,6 +29,7 @@ pub mod asking;
 pub mod audio;
 pub mod cargo;
 pub mod chat;
+pub mod completions;
 pub mod credits;
 pub mod demand;
 pub mod digest;
@@ -39,8 +41,10 @@ pub mod ids;
 pub mod images;
 pub mod job;
 pub mod messages;
+pub mod preferences;
 pub mod problem;
 pub mod rerank;
+pub mod responses;
 #[cfg(feature = "openapi")]
 mod schema;
 pub mod subjects;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::chat::null_as_default;
+use crate::{chat::null_as_default, preferences::Preferences};
 
 /// A request for a message.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -58,6 +58,9 @@ pub struct MessagesRequest {
     /// How the model reasons before it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<ThinkingOptions>,
+    /// Which Islands and models may serve the request. `provider` is another name of the field.
+    #[serde(default, alias = "provider", skip_serializing_if = "Option::is_none")]
+    pub preferences: Option<Preferences>,
 }
 
 /// One message of the conversation.

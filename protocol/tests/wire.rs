@@ -298,6 +298,7 @@ fn to_islands() {
             first_event: 4,
             cargo: CargoSpec {
                 price_per_job: MicroCredits(20_000),
+                token_prices: island_protocol::cargo::TokenPrices::default(),
                 slug: slug(),
                 runtime_type: RuntimeType::Llmcpp,
                 onnx_task_type: None,

@@ -27,12 +27,16 @@ use crate::{
 
 /// A longer time is never waited for.
 const LONGEST_MS: u64 = 30 * 24 * 3_600_000;
+/// Maximum time of downloads that does not count against the limit of an attempt, as the coordinator allows it.
+const MAX_FETCH_MS: u64 = 12 * 3_600_000;
 
 /// One attempt, shared between its task, heartbeats, lease renewals and cancellation.
 #[derive(Debug)]
 pub struct AttemptHandle {
     assignment: Assignment,
     accepted_ms: u64,
+    /// Time in which files were downloaded.
+    fetched_ms: AtomicU64,
     state: Mutex<AttemptState>,
     spool: Mutex<Spool>,
     work: Mutex<(Phase, u64)>,
@@ -54,6 +58,7 @@ impl AttemptHandle {
         Arc::new(Self {
             assignment,
             accepted_ms,
+            fetched_ms: AtomicU64::new(0),
             state: Mutex::new(AttemptState::Accepted),
             spool: Mutex::new(spool),
             work: Mutex::new((Phase::Wait, 0)),
@@ -77,11 +82,19 @@ impl AttemptHandle {
         &self.assignment
     }
 
-    /// How long it may still run. Wall-clock times may be wrong on both sides, so only the duration counts.
+    /// How long it may still run. Wall-clock times may be wrong on both sides, so only the duration counts, without the time in which files were
+    /// downloaded.
     pub fn time_left(&self, now_ms: u64) -> Duration {
         let limit = self.assignment.deadline.unix_ms().saturating_sub(self.assignment.sent_at.unix_ms());
         let passed = now_ms.saturating_sub(self.accepted_ms);
+        let passed = passed.saturating_sub(self.fetched_ms.load(Ordering::Relaxed).min(MAX_FETCH_MS));
         Duration::from_millis(u64::try_from(limit).unwrap_or(0).saturating_sub(passed).min(LONGEST_MS))
+    }
+
+    /// Does not count this time against its limit: in it files were downloaded.
+    pub fn add_fetched(&self, time: Duration) {
+        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.fetched_ms.fetch_add(ms.min(MAX_FETCH_MS), Ordering::Relaxed);
     }
 
     /// Keeps what the worker reports about the steps of the run.
@@ -280,6 +293,20 @@ mod tests {
             assert_eq!(attempt.time_left(15_000), Duration::from_secs(50));
             assert_eq!(attempt.time_left(65_000), Duration::ZERO);
         }
+    }
+
+    #[test]
+    fn downloads_do_not_count_against_the_limit() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let mut assignment = testing::assignment(1, 1);
+        assignment.sent_at = Timestamp::from_unix_ms(0);
+        assignment.deadline = Timestamp::from_unix_ms(60_000);
+        let spool = Spool::open(folder.path(), assignment.key, 1).expect("open");
+        let attempt = AttemptHandle::new(assignment, spool, 5_000, 5_000);
+        attempt.add_fetched(Duration::from_mins(10));
+        assert_eq!(attempt.time_left(615_000), Duration::from_secs(50));
+        attempt.add_fetched(Duration::from_hours(1000));
+        assert_eq!(attempt.time_left(65_000 + MAX_FETCH_MS), Duration::ZERO, "there is a limit");
     }
 
     #[test]

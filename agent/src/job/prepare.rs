@@ -50,11 +50,15 @@ impl JobContext {
         let mut ticks = tokio::time::interval_at(Instant::now() + PROGRESS_EVERY, PROGRESS_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut reported = 0;
+        let mut counted = Instant::now();
         loop {
             tokio::select! {
                 biased;
                 files = &mut fetch => return files.map_err(|error| self.not_fetched(&error)),
                 _ = ticks.tick() => {
+                    let now = Instant::now();
+                    self.attempt.add_fetched(now - counted);
+                    counted = now;
                     let (done, total) = fetched.sum();
                     self.attempt.note_work(Phase::Fetch, done);
                     if done != reported {

@@ -326,6 +326,7 @@ pub(crate) fn assignment(input: Value) -> Assignment {
         first_event: 1,
         cargo: CargoSpec {
             price_per_job: island_protocol::credits::MicroCredits::ZERO,
+            token_prices: island_protocol::cargo::TokenPrices::default(),
             slug: "sim-chat".parse().expect("a slug"),
             runtime_type: RuntimeType::Llmcpp,
             onnx_task_type: None,

@@ -95,7 +95,7 @@ pub(crate) struct AnnotateIsland {
 }
 
 fn trusts() -> impl TypedValueParser<Value = Trust> {
-    let known = [Trust::Low, Trust::Normal].map(Trust::as_str);
+    let known = [Trust::Low, Trust::Normal, Trust::High].map(Trust::as_str);
     PossibleValuesParser::new(known).try_map(|name| name.parse())
 }
 

@@ -6,7 +6,12 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use island_protocol::{credits::MicroCredits, job::JobStatus, time::Timestamp};
+use island_protocol::{
+    cargo::{CargoEntry, TokenPrices},
+    credits::MicroCredits,
+    job::JobStatus,
+    time::Timestamp,
+};
 
 /// Control characters but tab and line end, and direction overrides.
 fn is_hostile(c: char) -> bool {
@@ -88,6 +93,16 @@ pub(crate) fn now() -> Timestamp {
 /// A price: four decimals.
 pub(crate) fn price(amount: MicroCredits) -> String {
     format!("{:.4}", amount.0 as f64 / 1e6)
+}
+
+/// The prices of a Cargo: of a job, and of 1,000 tokens of prompts and replies if they have prices.
+pub(crate) fn prices(cargo: &CargoEntry) -> String {
+    let TokenPrices { price_per_1k_input, price_per_1k_output } = cargo.token_prices;
+    if cargo.token_prices.is_zero() {
+        return price(cargo.price_per_job);
+    }
+    let tokens = format!("{price_per_1k_input} + {price_per_1k_output} /1k");
+    if cargo.price_per_job.is_zero() { tokens } else { format!("{} + {tokens}", price(cargo.price_per_job)) }
 }
 
 /// Something that may not be there.

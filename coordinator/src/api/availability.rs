@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use island_protocol::problem::Code;
+use island_protocol::{preferences::Preferences, problem::Code};
 use tokio::time::Instant;
 
 use super::{Api, ApiError, auth::Caller, idempotency::IdempotencyKey};
 use crate::{
     catalogue::Cargo,
     execution::job_handle::JobHandle,
-    placement::{self, Reason, reason},
+    placement::{self, Reason, Selection, reason},
     storage::idempotency,
 };
 
@@ -22,14 +22,17 @@ pub(super) async fn check(
     api: &Api,
     caller: &Caller,
     cargo: &Cargo,
+    preferences: &Preferences,
     key: Option<&IdempotencyKey>,
 ) -> Result<(), ApiError> {
     let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
     let context = api.execution.context();
     let now = Instant::now();
     let islands = context.fleet.snapshot(now);
+    let selection =
+        Selection { account: Some(caller.account), preferences: preferences.clone(), holder: None };
     for island in islands.candidates() {
-        match placement::usable(&cargo.spec, &island) {
+        match placement::usable_by(&cargo.spec, &selection, &island) {
             Err(reason) if !reason.is_temporary() => *reasons.entry(reason).or_default() += 1,
             Ok(_) | Err(_) => return Ok(()),
         }
@@ -42,6 +45,10 @@ pub(super) async fn check(
             .await?
     {
         return Ok(());
+    }
+    if !reasons.is_empty() && reasons.keys().all(|reason| *reason == Reason::Preferences) {
+        let message = format!("the request excludes every Island that could serve {}", cargo.entry.slug);
+        return Err(ApiError::field(Code::ValidationError, "preferences", message));
     }
     let may_change = reasons.keys().any(|reason| !matches!(reason, Reason::NoRuntime));
     let reasons = reasons.into_iter().map(|(reason, count)| (reason.as_str().to_owned(), count)).collect();

@@ -24,10 +24,12 @@ use island_protocol::{
     },
     audio::AudioRequest,
     chat::{ChatRequest, EmbeddingsRequest},
+    completions::CompletionRequest,
     images::ImagesRequest,
     messages::MessagesRequest,
     problem::Code,
     rerank::RerankRequest,
+    responses::ResponseRequest,
 };
 use jsonschema::Validator;
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -298,6 +300,7 @@ request_bodies![
     AudioRequest,
     ChangeCredits,
     ChatRequest,
+    CompletionRequest,
     CreateAccount,
     CreateInvitation,
     CreateKey,
@@ -313,6 +316,7 @@ request_bodies![
     Quotas,
     Reason,
     RerankRequest,
+    ResponseRequest,
     SetQuotas,
     SignUp,
     SubmitJob,

@@ -1,9 +1,12 @@
-//! `POST /chat/completions`: runs a job of a language model and waits for it.
+//! `POST /chat/completions` and `POST /completions`: run jobs of a language model and wait for them.
 
+pub(super) mod choose;
 mod completion;
 pub(super) mod reply;
 pub(super) mod request;
+pub(super) mod served;
 pub(super) mod stream;
+mod text;
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,8 +16,8 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse as _, Response},
 };
-use island_protocol::problem::Code;
-use tokio::time::Instant;
+use futures::future::try_join_all;
+use island_protocol::{chat::ChatRequest, completions::CompletionRequest, problem::Code};
 
 use super::{
     Api, ApiError,
@@ -24,16 +27,17 @@ use super::{
     jobs::{
         follow::follow,
         stream::{ERROR_DELAY, event_stream},
-        submit::{OnDisconnect, accept},
+        submit::{OnDisconnect, Request, accept},
     },
     slots::Slot,
 };
 use crate::{
-    catalogue::{Cargo, choice},
-    storage::idempotency::CHAT,
+    catalogue::Cargo,
+    storage::idempotency::{CHAT, COMPLETIONS},
 };
 use reply::Reply;
 use request::Chat;
+use served::Served;
 
 /// Completes a chat, whole or streamed.
 pub(super) async fn complete(
@@ -44,69 +48,145 @@ pub(super) async fn complete(
     let answered = async {
         let body::Keyed { caller, fields } = request?;
         let key = IdempotencyKey::read(&headers, CHAT, &fields)?;
-        let chat = Chat::new(fields.parse()?)?;
-        let Answer { reply, slot, replayed } = start(&api, caller, &chat, key).await?;
+        let chat = Chat::new(fields.parse::<ChatRequest>()?)?;
+        let Answer { replies, slot, replayed, served } = start(&api, caller, &chat, key, Kept::No).await?;
+        let head = replies[0].head().clone();
         if chat.stream {
-            let chunks = completion::Chunks { include_usage: chat.include_usage };
-            let frames = stream::frames(reply, chunks, slot);
-            return Ok((Replayed(replayed), event_stream(frames)).into_response());
+            let encoders = completion::Chunks::of(&head, replies.len(), chat.include_usage);
+            let frames = stream::merged(replies.into_iter().zip(encoders).collect(), slot);
+            return Ok((Replayed(replayed), served, event_stream(frames)).into_response());
         }
-        let head = reply.head().clone();
-        let whole = completion::whole(&head, reply.whole().await?);
-        Ok((Replayed(replayed), Json(whole)).into_response())
+        let wholes = try_join_all(replies.into_iter().map(Reply::whole)).await?;
+        let whole = completion::whole(&head, wholes, chat.logprobs);
+        Ok((Replayed(replayed), served, Json(whole)).into_response())
     };
     answered.await.map_err(ApiError::in_openai_form)
 }
 
-/// The reply to a chat that has begun.
-pub(super) struct Answer {
-    pub reply: Reply,
-    /// Held while it is streamed.
-    pub slot: Option<Slot>,
-    /// Whether an earlier request began it.
-    pub replayed: bool,
+/// Continues a text, or fills a gap in one, whole or streamed.
+pub(super) async fn continue_text(
+    State(api): State<Arc<Api>>,
+    headers: HeaderMap,
+    request: Result<body::Keyed, ApiError>,
+) -> Result<Response, ApiError> {
+    let answered = async {
+        let body::Keyed { caller, fields } = request?;
+        let key = IdempotencyKey::read(&headers, COMPLETIONS, &fields)?;
+        let request: CompletionRequest = fields.parse()?;
+        let echo = text::echo(&request);
+        let chat = Chat::of_text(request)?;
+        let Answer { replies, slot, replayed, served } = start(&api, caller, &chat, key, Kept::No).await?;
+        let head = replies[0].head().clone();
+        if chat.stream {
+            let encoders = text::Pieces::of(&head, replies.len(), &echo, chat.include_usage);
+            let frames = stream::merged(replies.into_iter().zip(encoders).collect(), slot);
+            return Ok((Replayed(replayed), served, event_stream(frames)).into_response());
+        }
+        let wholes = try_join_all(replies.into_iter().map(Reply::whole)).await?;
+        Ok((Replayed(replayed), served, Json(text::whole(&head, wholes, &echo, chat.logprobs)))
+            .into_response())
+    };
+    answered.await.map_err(ApiError::in_openai_form)
 }
 
-/// Runs the job of a chat. Waits for its first part for a while, so that an early failure is answered with its HTTP status.
+/// The replies to a chat that have begun, at least one.
+pub(super) struct Answer {
+    pub replies: Vec<Reply>,
+    /// Held while they are streamed.
+    pub slot: Option<Slot>,
+    /// Whether an earlier request began them.
+    pub replayed: bool,
+    /// Which Island runs the first one.
+    pub served: Option<Served>,
+}
+
+/// Whether the job of a chat is kept as a response.
+#[derive(Debug, Clone)]
+pub(super) enum Kept {
+    No,
+    /// With this part of its request.
+    Response(String),
+    /// With this part of its request. It runs to its end, and nobody waits for it.
+    Background(String),
+}
+
+/// Runs the jobs of a chat, with the first of its models that an Island can serve. Waits for the first part of each for a while, so that
+/// an early failure is answered with its HTTP status.
 pub(super) async fn start(
     api: &Arc<Api>,
     caller: Caller,
     chat: &Chat,
     key: Option<IdempotencyKey>,
+    kept: Kept,
 ) -> Result<Answer, ApiError> {
-    let cargo = choose(api, chat)
-        .ok_or_else(|| ApiError::new(Code::NoIslandAvailable, "the catalogue has no language model"))?;
-    if chat.has_images && !cargo.sees() {
-        let refusal = format!("the model {} takes no pictures", cargo.entry.slug);
-        return Err(ApiError::field(Code::ValidationError, "messages", refusal));
-    }
-    availability::check(api, &caller, &cargo, key.as_ref()).await?;
-    let input = chat.input_for(&cargo);
-    let slot = if chat.stream { Some(api.streams.take(caller.account).await?) } else { None };
-    let is_keyed = key.is_some();
-    let accepted = accept(api, caller, &cargo, input, 0, key, OnDisconnect::Cancel).await?;
-    let (guard, job, replayed) = follow(api, accepted).await?;
-    let mut reply = Reply::new(guard, &job, chat.shows_reasoning);
-    let delay = if chat.stream { ERROR_DELAY } else { Duration::MAX };
-    reply.begin(api.rules.chat_wait, delay).await?;
-    if is_keyed {
-        // A client with an idempotency key may return for the answer, so the job runs to its end.
-        reply.outlive_client();
-    }
-    Ok(Answer { reply, slot, replayed })
-}
-
-/// The Cargo for the model name of a request, by what the Islands can serve now.
-fn choose(api: &Api, chat: &Chat) -> Option<Arc<Cargo>> {
-    let context = api.execution.context();
-    let catalogue = context.catalogue();
-    let mut usable = choice::Usable::new();
-    let islands = context.fleet.snapshot(Instant::now());
-    let suits = |cargo: &&Arc<Cargo>| cargo.is_chat() && (cargo.sees() || !chat.has_images);
-    for cargo in catalogue.own().filter(suits) {
-        if let Some(nearest) = islands.nearest(&cargo.spec) {
-            usable.insert(cargo.entry.slug.clone(), nearest);
+    let mut slot = None;
+    let mut refusal = None;
+    for cargo in choose::candidates(api, chat)? {
+        let started = async {
+            chat.check(&cargo)?;
+            availability::check(api, &caller, &cargo, &chat.preferences, key.as_ref()).await?;
+            if chat.stream && slot.is_none() {
+                slot = Some(api.streams.take(caller.account).await?);
+            }
+            begin(api, caller, chat, &cargo, key.as_ref(), &kept).await
+        };
+        match started.await {
+            Ok((replies, replayed)) => {
+                let served = Served::of(api, caller.account, &replies[0]);
+                return Ok(Answer { replies, slot, replayed, served });
+            }
+            // Another model may be served, or cost less.
+            Err(error) if matches!(error.code(), Code::NoIslandAvailable | Code::ValidationError) => {
+                refusal.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
         }
     }
-    choice::choose(&catalogue, &chat.model, &usable).cloned()
+    Err(refusal.unwrap_or_else(choose::absent))
+}
+
+/// Begins the replies of one model.
+async fn begin(
+    api: &Arc<Api>,
+    caller: Caller,
+    chat: &Chat,
+    cargo: &Arc<Cargo>,
+    key: Option<&IdempotencyKey>,
+    kept: &Kept,
+) -> Result<(Vec<Reply>, bool), ApiError> {
+    let mut replies = Vec::new();
+    let mut is_replayed = false;
+    for index in 0..chat.replies {
+        let input = chat.input_for(cargo, index);
+        let key = key.map(|key| key.of_part(index));
+        let mut request = Request {
+            preferences: chat.preferences.clone(),
+            conversation: chat.beginnings(caller.account, &cargo.entry.slug),
+            ..Request::waiting(input, key)
+        };
+        match kept {
+            Kept::No => {}
+            Kept::Response(kept) => request.response = Some(kept.clone()),
+            Kept::Background(kept) => {
+                request.response = Some(kept.clone());
+                request.on_disconnect = OnDisconnect::Run;
+            }
+        }
+        let accepted = accept(api, caller, cargo, request).await?;
+        let (guard, job, replayed) = follow(api, accepted).await?;
+        replies.push(Reply::new(guard, &job, chat.shows_reasoning));
+        is_replayed |= replayed;
+    }
+    if matches!(kept, Kept::Background(_)) {
+        return Ok((replies, is_replayed));
+    }
+    let delay = if chat.stream { ERROR_DELAY } else { Duration::MAX };
+    for reply in &mut replies {
+        reply.begin(api.rules.chat_wait, delay).await?;
+        if key.is_some() {
+            // A client with an idempotency key may return for the answer, so the job runs to its end.
+            reply.outlive_client();
+        }
+    }
+    Ok((replies, is_replayed))
 }

@@ -40,6 +40,13 @@ impl IdempotencyKey {
         Ok(Some(Self { route, key: key.to_owned(), fingerprint: fingerprint(body.values()) }))
     }
 
+    /// The key of one of several jobs of a request; that of the first is the request's own.
+    pub(crate) fn of_part(&self, index: u32) -> Self {
+        // A client's key has no such character.
+        let key = if index == 0 { self.key.clone() } else { format!("{}\n{index}", self.key) };
+        Self { key, ..self.clone() }
+    }
+
     /// The claim that the store checks. An earlier one is valid for `life_ms`.
     pub(crate) fn claim(&self, account: AccountId, life_ms: i64) -> Claim<'_> {
         Claim { account, route: self.route, key: &self.key, fingerprint: &self.fingerprint, life_ms }

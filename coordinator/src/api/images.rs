@@ -11,7 +11,7 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse as _, Response},
 };
-use island_protocol::event::JobEvent;
+use island_protocol::{event::JobEvent, preferences::Preferences};
 use tokio::time::Instant;
 
 use super::{
@@ -23,7 +23,7 @@ use super::{
     jobs::{
         follow::{Follower, follow},
         stream::{ERROR_DELAY, event_stream},
-        submit::{OnDisconnect, accept},
+        submit::{Request, accept},
     },
     one_job::Ability,
 };
@@ -58,10 +58,10 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     let cargo = choose(api, request.model.as_deref())?;
     let input = request.input_for(&cargo)?;
-    availability::check(api, &caller, &cargo, key.as_ref()).await?;
+    availability::check(api, &caller, &cargo, &Preferences::default(), key.as_ref()).await?;
     let slot = if request.stream { Some(api.streams.take(caller.account).await?) } else { None };
     let is_keyed = key.is_some();
-    let accepted = accept(api, caller, &cargo, input, 0, key, OnDisconnect::Cancel).await?;
+    let accepted = accept(api, caller, &cargo, Request::waiting(input, key)).await?;
     let (guard, job, replayed) = follow(api, accepted).await?;
     let mut follower = Follower::new(guard);
     follower.begin(api.rules.chat_wait, job.workload.as_str()).await?;

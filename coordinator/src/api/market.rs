@@ -80,7 +80,7 @@ fn able_hosts(api: &Api, cargos: &[&Cargo]) -> Vec<u64> {
 }
 
 fn record(cargo: &Cargo, prices: Option<Prices>, num_hosts: u64, timestamp: Timestamp) -> MarketRate {
-    let list = cargo.entry.price_per_job;
+    let list = cargo.spec.usual_price();
     let prices = prices.unwrap_or(Prices { avg: list, min: list, max: list, jobs: 0 });
     MarketRate {
         workload_slug: cargo.entry.slug.clone(),

@@ -31,14 +31,16 @@ pub(super) async fn create(
         let body::Keyed { caller, fields } = request?;
         let key = IdempotencyKey::read(&headers, MESSAGES, &fields)?;
         let chat = Chat::new(request::chat(fields.parse::<MessagesRequest>()?)?)?;
-        let chat::Answer { reply, slot, replayed } = chat::start(&api, caller, &chat, key).await?;
+        let chat::Answer { replies, slot, replayed, served } =
+            chat::start(&api, caller, &chat, key, chat::Kept::No).await?;
+        let Some(reply) = replies.into_iter().next() else { return Err(chat::choose::absent()) };
         if chat.stream {
             let frames = stream::frames(reply, reply::Events::default(), slot);
-            return Ok((Replayed(replayed), event_stream(frames)).into_response());
+            return Ok((Replayed(replayed), served, event_stream(frames)).into_response());
         }
         let head = reply.head().clone();
         let message = reply::whole(&head, reply.whole().await?);
-        Ok((Replayed(replayed), Json(message)).into_response())
+        Ok((Replayed(replayed), served, Json(message)).into_response())
     };
     answered.await.map_err(ApiError::in_anthropic_form)
 }

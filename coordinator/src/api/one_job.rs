@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use island_protocol::{event::JobEvent, job::Usage, problem::Code};
+use island_protocol::{event::JobEvent, job::Usage, preferences::Preferences, problem::Code};
 use serde_json::{Map, Value};
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
     chat::reply::problem,
     jobs::{
         follow::{Follower, follow},
-        submit::{OnDisconnect, accept},
+        submit::{Request, accept},
     },
 };
 use crate::{
@@ -61,8 +61,8 @@ pub(super) async fn run(
     cargo: &Arc<Cargo>,
     input: Map<String, Value>,
 ) -> Result<Answered, ApiError> {
-    availability::check(api, &caller, cargo, None).await?;
-    let accepted = accept(api, caller, cargo, input, 0, None, OnDisconnect::Cancel).await?;
+    availability::check(api, &caller, cargo, &Preferences::default(), None).await?;
+    let accepted = accept(api, caller, cargo, Request::waiting(input, None)).await?;
     let (guard, job, _) = follow(api, accepted).await?;
     let mut follower = Follower::new(guard);
     follower.begin(api.rules.chat_wait, job.workload.as_str()).await?;

@@ -11,6 +11,8 @@ use serde_json::Value;
 
 /// Name of the file by which a language model takes pictures.
 const PROJECTOR: &str = "mmproj";
+/// Maximum number of tokens of a conversation where the Cargo states none.
+const USUAL_CONTEXT: u64 = 4096;
 
 /// A Cargo that passed every check.
 #[derive(Debug, Clone)]
@@ -68,9 +70,36 @@ impl Cargo {
         self.entry.category == Some(Category::Llm) && !self.spec.is_simulated()
     }
 
+    /// Whether the model reasons before it answers, as its file in the catalogue states.
+    pub(crate) fn reasons(&self) -> bool {
+        self.spec.engine.get("reasoning").and_then(Value::as_bool).unwrap_or(false)
+    }
+
     /// Whether messages may contain pictures.
     pub(crate) fn sees(&self) -> bool {
         self.spec.artifacts.iter().any(|file| file.name == PROJECTOR)
+    }
+
+    /// How the weights of its model are stored, such as `q4_k_m`, by the name of the file.
+    pub(crate) fn quantization(&self) -> Option<String> {
+        let model = self.spec.artifacts.iter().find(|file| file.name == "model")?;
+        let file = model.url.rsplit([':', '/']).next()?.split('@').next()?.to_ascii_lowercase();
+        let mut parts = file.strip_suffix(".gguf")?.split(['-', '.']);
+        let is_one = |part: &&str| {
+            let part = part.strip_prefix("ud_").unwrap_or(part);
+            let numbered = part.strip_prefix("iq").or(part.strip_prefix('q'));
+            numbered.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+                || matches!(part, "f16" | "bf16" | "f32" | "mxfp4")
+        };
+        parts.rfind(is_one).map(str::to_owned)
+    }
+
+    /// Maximum number of tokens of a conversation.
+    pub(crate) fn context_tokens(&self) -> u64 {
+        match self.spec.limits.context_tokens {
+            0 => USUAL_CONTEXT,
+            tokens => tokens,
+        }
     }
 
     /// Whether it makes images from a prompt alone.

@@ -1,9 +1,10 @@
 //! Chooses the Cargo for a chat model name.
 //!
-//! A slug or alias means that Cargo, and no other. The five well-known names mean catalogue models by size. An unknown
-//! name, and a well-known one whose model no Island can serve now, mean the best language model that an Island can
-//! serve: warm before on disk before to be downloaded, then the smaller; `llm-chat`, the model that comes with the
-//! project, is chosen last. A published Cargo serves only those who name it.
+//! A slug or alias means that Cargo, and no other. The names of well-known models of others are not that strict: such a
+//! name means the Cargo that has it as an alias, with or without the date at its end, and five of them mean catalogue models by size where
+//! no Cargo has them. An unknown name, and a well-known one whose Cargo no Island can serve now, mean the best language model that an
+//! Island can serve: warm before on disk before to be downloaded, then the smaller; `llm-chat`, the model that comes with
+//! the project, is chosen last. A published Cargo serves only those who name it.
 
 pub(crate) mod speech;
 
@@ -27,16 +28,48 @@ const WELL_KNOWN: [(&str, u64); 5] = [
     ("gpt-4o", u64::MAX),
 ];
 
+/// How names of well-known models of others begin.
+const FOREIGN: [&str; 11] =
+    ["gpt-3", "gpt-4", "gpt-5", "gpt-6", "chatgpt-", "claude-", "gemini-", "o1-", "o3-", "o4-", "codestral"];
+/// Those that have no suffix.
+const FOREIGN_WHOLE: [&str; 3] = ["o1", "o3", "o4"];
+
+/// Whether a name is that of a well-known model of others.
+fn is_foreign(name: &str) -> bool {
+    FOREIGN.iter().any(|begin| name.starts_with(begin)) || FOREIGN_WHOLE.contains(&name)
+}
+
+/// A name without the date at its end: `-2024-08-06` or `-20241022`, or `-latest`.
+fn undated(name: &str) -> &str {
+    let name = name.strip_suffix("-latest").unwrap_or(name);
+    let has_form = |date: &str, form: &str| {
+        date.len() == form.len()
+            && date
+                .bytes()
+                .zip(form.bytes())
+                .all(|(byte, form)| if form == b'0' { byte.is_ascii_digit() } else { byte == form })
+    };
+    let cut = ["-0000-00-00", "-00000000"].into_iter().find_map(|form| {
+        let (rest, date) = name.split_at_checked(name.len().checked_sub(form.len())?)?;
+        has_form(date, form).then_some(rest)
+    });
+    cut.unwrap_or(name)
+}
+
 /// Model names of OpenAI that clients of `/images/generations` send by default. They mean any Cargo that makes images.
 pub(crate) const IMAGE_MODELS: [&str; 6] =
     ["dall-e-2", "dall-e-3", "gpt-image-1", "gpt-image-1-mini", "gpt-image-1.5", "auto"];
 
 /// Whether a name means a model of the network's choice, so that no account may publish a Cargo of that name.
 pub(super) fn is_reserved(name: &str) -> bool {
-    name == SHIPPED
-        || IMAGE_MODELS.contains(&name)
-        || speech::size_of(name).is_some()
-        || WELL_KNOWN.iter().any(|(known, _)| *known == name)
+    name == SHIPPED || IMAGE_MODELS.contains(&name) || speech::size_of(name).is_some() || is_foreign(name)
+}
+
+/// Whether a name means a certain model, served or not.
+pub(crate) fn is_known(catalogue: &Catalogue, name: &str) -> bool {
+    catalogue.named(name).is_some_and(|cargo| cargo.is_chat())
+        || alias(catalogue, name).is_some()
+        || well_known(catalogue, name).is_some()
 }
 
 /// How near the files of each language model are to the nearest Island that can serve it.
@@ -44,10 +77,11 @@ pub(crate) type Usable = HashMap<Slug, Nearness>;
 
 /// The Cargo for a model name. Returns `None` only if the catalogue has no language model.
 pub(crate) fn choose<'c>(catalogue: &'c Catalogue, model: &str, usable: &Usable) -> Option<&'c Arc<Cargo>> {
-    if let Some(cargo) = catalogue.named(model).filter(|cargo| cargo.is_chat()) {
+    let named = if is_foreign(model) { catalogue.get(model) } else { catalogue.named(model) };
+    if let Some(cargo) = named.filter(|cargo| cargo.is_chat()) {
         return Some(cargo);
     }
-    let well_known = well_known(catalogue, model);
+    let well_known = alias(catalogue, model).or_else(|| well_known(catalogue, model));
     let servable = well_known.filter(|cargo| usable.contains_key(&cargo.entry.slug));
     servable
         .or_else(|| best(catalogue, usable))
@@ -56,9 +90,16 @@ pub(crate) fn choose<'c>(catalogue: &'c Catalogue, model: &str, usable: &Usable)
         .or_else(|| models(catalogue).next())
 }
 
-/// The language model that a well-known name means, whether or not it can be served now.
+/// The Cargo that has the name of a well-known model as an alias.
+fn alias<'c>(catalogue: &'c Catalogue, model: &str) -> Option<&'c Arc<Cargo>> {
+    let name = Some(model).filter(|model| is_foreign(model))?;
+    let found = catalogue.named(name).or_else(|| catalogue.named(undated(name)));
+    found.filter(|cargo| cargo.is_chat())
+}
+
+/// The language model that a well-known name means by its size, whether or not it can be served now.
 fn well_known<'c>(catalogue: &'c Catalogue, model: &str) -> Option<&'c Arc<Cargo>> {
-    let (_, size) = WELL_KNOWN.iter().find(|(name, _)| *name == model)?;
+    let (_, size) = WELL_KNOWN.iter().find(|(name, _)| *name == undated(model))?;
     models(catalogue)
         .filter(|cargo| cargo.entry.slug.as_str() != SHIPPED)
         .min_by_key(|cargo| cargo.entry.required_ram_mb.abs_diff(*size))

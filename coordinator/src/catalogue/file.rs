@@ -5,7 +5,7 @@ use std::{fs, ops::Range, path::Path, sync::Arc};
 use island_protocol::{
     MAX_OUTPUT_BYTES,
     artifact::Artifact,
-    cargo::{CargoEntry, CargoSpec, Category, Limits, RuntimeType, SandboxTier},
+    cargo::{CargoEntry, CargoSpec, Category, Limits, RuntimeType, SandboxTier, TokenPrices},
     credits::MicroCredits,
     egress,
     ids::Slug,
@@ -38,6 +38,8 @@ pub(super) struct CargoFile {
     runtime_type: Spanned<RuntimeType>,
     onnx_task_type: Option<Spanned<String>>,
     price_per_job: Spanned<MicroCredits>,
+    price_per_1k_input: Option<Spanned<MicroCredits>>,
+    price_per_1k_output: Option<Spanned<MicroCredits>>,
     required_vram_mb: Spanned<u64>,
     required_ram_mb: u64,
     pub(super) model_url: Option<Spanned<String>>,
@@ -154,8 +156,20 @@ fn check_plain_fields(check: &mut Checker<'_>, file: &CargoFile) {
             check.fault(text.span(), format!("{name} is empty"));
         }
     }
-    if file.price_per_job.get_ref().0 < 0 {
-        check.fault(file.price_per_job.span(), "price_per_job is below zero");
+    let prices = [
+        (Some(&file.price_per_job), "price_per_job"),
+        (file.price_per_1k_input.as_ref(), "price_per_1k_input"),
+        (file.price_per_1k_output.as_ref(), "price_per_1k_output"),
+    ];
+    for (price, name) in prices {
+        if let Some(price) = price.filter(|price| price.get_ref().0 < 0) {
+            check.fault(price.span(), format!("{name} is below zero"));
+        }
+    }
+    let of_tokens = file.price_per_1k_input.as_ref().or(file.price_per_1k_output.as_ref());
+    if let Some(price) = of_tokens.filter(|_| *file.runtime_type.get_ref() != RuntimeType::Llmcpp) {
+        check
+            .fault(price.span(), "only llmcpp Cargos have prices of tokens: other engines do not count them");
     }
     if file.limits.max_output_bytes > MAX_OUTPUT_BYTES {
         check.fault(file.name.span(), format!("limits.max_output_bytes is above {MAX_OUTPUT_BYTES}"));
@@ -305,6 +319,11 @@ fn build(
     let [input_schema, output_schema] = schemas;
     let onnx_task_type = file.onnx_task_type.map(Spanned::into_inner);
     let runtime_type = file.runtime_type.into_inner();
+    let price = |price: Option<Spanned<MicroCredits>>| price.map(Spanned::into_inner).unwrap_or_default();
+    let token_prices = TokenPrices {
+        price_per_1k_input: price(file.price_per_1k_input),
+        price_per_1k_output: price(file.price_per_1k_output),
+    };
     let example = file.example.into_inner();
     let mut shown = serde_json::json!({ "input": example.input });
     if let Some(output) = example.output {
@@ -319,6 +338,7 @@ fn build(
             runtime_type: runtime_type.clone(),
             onnx_task_type: onnx_task_type.clone(),
             price_per_job: *file.price_per_job.get_ref(),
+            token_prices,
             required_vram_mb: *file.required_vram_mb.get_ref(),
             required_ram_mb: file.required_ram_mb,
             category: Some(file.category.into_inner()),
@@ -329,6 +349,7 @@ fn build(
             runtime_type,
             onnx_task_type,
             price_per_job: file.price_per_job.into_inner(),
+            token_prices,
             artifacts,
             required_vram_mb: file.required_vram_mb.into_inner(),
             required_ram_mb: file.required_ram_mb,

@@ -274,6 +274,24 @@ fn well_known_names_mean_models_by_size() {
 }
 
 #[test]
+fn the_alias_of_a_well_known_model_is_used_where_it_can_be_served() {
+    let (folder, _) = models();
+    let text = cargo_toml("newest", 20_000, "aliases = [\"gpt-4o\", \"claude-sonnet-4\", \"mine\"]");
+    fs::write(folder.path().join("newest.toml"), text).expect("a file");
+    let catalogue = Catalogue::load(folder.path(), false).expect("valid");
+    let with = [("newest", Nearness::Remote), ("half-b", Nearness::Warm)];
+    for name in ["gpt-4o", "gpt-4o-2024-08-06", "claude-sonnet-4-20250514", "claude-sonnet-4-latest", "mine"]
+    {
+        assert_eq!(choice(&catalogue, name, &with), "newest", "{name}");
+    }
+    let without = [("half-b", Nearness::Warm)];
+    assert_eq!(choice(&catalogue, "gpt-4o-2024-08-06", &without), "half-b");
+    assert_eq!(choice(&catalogue, "claude-sonnet-4", &without), "half-b");
+    assert_eq!(choice(&catalogue, "mine", &without), "newest", "no other model replaces a named one");
+    assert_eq!(choice(&catalogue, "mine-2024-08-06", &with), "half-b", "only names of others have dates");
+}
+
+#[test]
 fn the_best_usable_model_replaces_an_unknown_name() {
     let (_folder, catalogue) = models();
     let near = |near| [("llm-chat", Nearness::Warm), ("seven-b", near), ("half-b", Nearness::Remote)];

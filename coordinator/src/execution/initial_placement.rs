@@ -38,7 +38,9 @@ impl PlacementClaim {
         }
         let status = state::next(job.status, Trigger::Assign).ok()?;
         let key = AttemptKey { job_id: job.id, attempt: 1, epoch: job.epoch + 1 };
-        let host = fleet.place(cargo, key, &PlacementHistory::new(job.only), Instant::now()).ok()?;
+        let host = fleet
+            .place(cargo, key, &PlacementHistory::new(job.only, job.selection()), Instant::now())
+            .ok()?;
         let n = job.head.len() as u64 + 1;
         job.head.push(Numbered { n, event: JobEvent::status(status.as_str()) });
         (job.attempt, job.epoch, job.host, job.status) = (key.attempt, key.epoch, Some(host), status);

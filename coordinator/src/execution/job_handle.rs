@@ -189,6 +189,13 @@ impl JobHandle {
         let _ = accepted.wait_for(|accepted| *accepted).await;
     }
 
+    /// The Island of the current attempt, and whether it ran the last job of the same conversation.
+    pub(crate) fn island(&self) -> Option<(HostId, bool)> {
+        let machine = self.machine();
+        let host = machine.job().host?;
+        Some((host, machine.job().holder == Some(host)))
+    }
+
     /// Whether a consumer reads the job's events here, besides the publisher.
     pub(super) fn has_readers(&self) -> bool {
         self.log.readers() > 1

@@ -144,7 +144,9 @@ impl Log {
     fn tokens(&self, of_reasoning: bool) -> String {
         let entries = self.lock();
         let tokens = entries.iter().filter_map(|entry| match &entry.event.event {
-            JobEvent::Token { content, reasoning } if *reasoning == of_reasoning => Some(content.as_str()),
+            JobEvent::Token { content, reasoning, .. } if *reasoning == of_reasoning => {
+                Some(content.as_str())
+            }
             _ => None,
         });
         tokens.collect()
@@ -233,7 +235,11 @@ mod tests {
 
     #[test]
     fn reasoning_is_not_a_part_of_the_answer() {
-        let thought = |content: &str| JobEvent::Token { content: content.to_owned(), reasoning: true };
+        let thought = |content: &str| JobEvent::Token {
+            content: content.to_owned(),
+            reasoning: true,
+            logprobs: Vec::new(),
+        };
         let log = Log::new(Vec::new());
         assert_eq!(log.reasoning(), None);
         log.append([thought("Hm"), thought("."), token("Yes")]);

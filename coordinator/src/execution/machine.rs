@@ -41,7 +41,7 @@ use crate::{
     fabric::link::Connectivity,
     fleet::{Conduct, PlacementHistory},
     job::{
-        End, Job, LiveState, Part,
+        Agreement, End, Job, LiveState, Part, input_tokens,
         state::{self, Trigger},
     },
     lease::{LeaseTimeouts, Verdict},
@@ -52,7 +52,7 @@ use crate::{
 use attempt::Attempt;
 pub(super) use attempt::Hosts;
 pub(super) use port::{AttemptWrite, Effect, EndWrite, Input, Now, OfferAnswer, Write, Written};
-use price::{Delivery, Ending};
+use price::{Delivery, Ending, Tariff};
 use retry::Delivered;
 use transcript::Transcript;
 
@@ -213,7 +213,7 @@ impl Machine {
         let deadline = remaining(job.deadline.unix_ms());
         let mut machine = Self {
             transcript: Transcript::new(log),
-            history: PlacementHistory::new(job.only),
+            history: PlacementHistory::new(job.only, job.selection()),
             refusals: HashMap::new(),
             waiting: None,
             attempt: None,
@@ -329,7 +329,8 @@ impl Machine {
         let Some(attempt) = self.attempt.as_mut().filter(|_| is_current) else {
             return LeaseAnswer { key: job.key, held: false, replay_from: None };
         };
-        let is_missing = attempt.renew(job, next, connected_since, now);
+        let (is_missing, moved) = attempt.renew(job, next, connected_since, now);
+        self.deadline += moved;
         self.transcript.sent_up_to(job.last_event);
         LeaseAnswer { key: job.key, held: true, replay_from: is_missing.then_some(next) }
     }
@@ -767,7 +768,7 @@ impl Machine {
             self.job.started_at.get_or_insert(now.wall);
         }
         let Ok(status) = state::next(self.job.status, trigger) else { return };
-        let shares = self.shares(ending, output.as_ref(), now);
+        let shares = self.shares(ending, output.as_ref(), usage.prompt_tokens, now);
         let charged: MicroCredits = shares.iter().map(|(_, share)| *share).sum();
         usage.credits_used = Some(charged);
         let event = match &error {
@@ -796,8 +797,19 @@ impl Machine {
     }
 
     /// What each Island earns.
-    fn shares(&self, ending: Ending, output: Option<&Value>, now: Now) -> Vec<(HostId, MicroCredits)> {
+    fn shares(
+        &self,
+        ending: Ending,
+        output: Option<&Value>,
+        prompt_tokens: u64,
+        now: Now,
+    ) -> Vec<(HostId, MicroCredits)> {
+        let Agreement { base_price, token_prices, .. } = &self.job.agreement;
+        let tariff = Tariff { held: self.job.price, base: *base_price, tokens: *token_prices };
+        let possible = input_tokens::count(&self.job.input);
         let delivery = Delivery {
+            // An Island that was interrupted has not reported it.
+            prompt_tokens: if prompt_tokens == 0 { possible.usual } else { prompt_tokens.min(possible.max) },
             has_output: self.transcript.log().has_output(),
             is_empty_text: output.and_then(Value::as_str).is_some_and(str::is_empty),
             tokens: self.transcript.tokens(self.job.max_tokens),
@@ -805,7 +817,7 @@ impl Machine {
             executed: self.attempt.as_ref().map_or(Duration::ZERO, |attempt| attempt.executed(now.instant)),
             time_limit: self.time_limit().unwrap_or(Duration::MAX),
         };
-        let charged = price::charge(self.job.price, ending, &delivery);
+        let charged = price::charge(&tariff, ending, &delivery);
         let mut parts = self.job.parts.clone();
         parts.extend(self.part());
         let mut shares = price::divide(charged, &parts);

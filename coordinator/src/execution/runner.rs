@@ -13,7 +13,7 @@ use island_protocol::{
     credits::MicroCredits,
     fabric::{Assignment, AssignmentReply, Cancel},
     ids::{AttemptKey, HostId},
-    job::FailureCode,
+    job::{FailureCode, JobStatus},
     subjects::HostTopic,
     time::Timestamp,
 };
@@ -253,6 +253,12 @@ impl Runner {
             life: self.life(end.completed_at),
             reply: ran.map(|ran| (end.usage.completion_tokens, ran)),
         });
+        if let (JobStatus::Completed, Some(identity), Some(host)) = (status, &job.conversation, job.host) {
+            let write =
+                DeferredWrite::Conversation { identity: identity.clone(), host, at: end.completed_at };
+            // The task has ended if the coordinator stops: then the next job of the conversation goes anywhere.
+            let _ = self.execution.context.deferred.send(write);
+        }
         let charged = end.usage.credits_used.unwrap_or_default();
         metrics.books.moved(ledger::Kind::Settle.as_str(), charged);
         metrics.books.moved(ledger::Kind::Release.as_str(), job.price - charged);

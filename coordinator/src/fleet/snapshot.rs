@@ -11,12 +11,12 @@ use std::{
 };
 
 use island_protocol::{
-    api::HostView,
+    api::{HostView, admin::Trust},
     cargo::CargoSpec,
     demand::Vram,
     fabric::Heartbeat,
     host::Capabilities,
-    ids::{HostId, Slug},
+    ids::{AccountId, HostId, Slug},
     time::Timestamp,
 };
 use parking_lot::Mutex;
@@ -34,6 +34,8 @@ const MAX_AGE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct IslandSummary {
     id: HostId,
+    account: AccountId,
+    trust: Trust,
     name: String,
     pub status: &'static str,
     pub region: Option<String>,
@@ -70,6 +72,8 @@ impl IslandSummary {
         });
         Self {
             id: enrolled.id,
+            account: enrolled.account,
+            trust: enrolled.trust,
             name: enrolled.name.clone(),
             status: island.status(offline_after, now),
             region: enrolled.region.clone(),
@@ -88,6 +92,9 @@ impl IslandSummary {
         let load = self.load.as_ref()?;
         Some(Candidate {
             id: self.id,
+            account: self.account,
+            region: self.region.as_deref(),
+            trust: self.trust,
             capabilities: self.capabilities.as_deref()?,
             models: &self.heartbeat.as_ref()?.models,
             online: self.status != "offline",
@@ -128,6 +135,9 @@ impl IslandSummary {
         }
         Some(Candidate {
             id: self.id,
+            account: self.account,
+            region: self.region.as_deref(),
+            trust: self.trust,
             capabilities: self.capabilities.as_deref()?,
             models: &self.heartbeat.as_ref()?.models,
             online: true,

@@ -12,6 +12,7 @@ const HOST: HostId = HostId(Uuid::from_u128(1));
 pub(crate) fn cargo() -> CargoSpec {
     CargoSpec {
         price_per_job: island_protocol::credits::MicroCredits::ZERO,
+        token_prices: island_protocol::cargo::TokenPrices::default(),
         slug: "a".parse().expect("slug"),
         runtime_type: RuntimeType::Llmcpp,
         onnx_task_type: None,

@@ -23,6 +23,8 @@ pub(crate) enum Reason {
     NoSlot,
     /// It refused the job moments ago.
     Refused,
+    /// The request excludes it.
+    Preferences,
 }
 
 impl Reason {
@@ -52,6 +54,7 @@ impl Reason {
             Self::NoVram => ["has too little free GPU memory", "have too little free GPU memory"],
             Self::NoSlot => ["is busy", "are busy"],
             Self::Refused => ["refused it", "refused it"],
+            Self::Preferences => ["is excluded by the request", "are excluded by the request"],
         }
     }
 }

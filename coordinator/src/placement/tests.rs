@@ -3,6 +3,7 @@ use island_protocol::{
     cargo::SandboxTier,
     credits::MicroCredits,
     host::{ContainerOffer, PORTABLE, RuntimeReport},
+    preferences::{Own, Preferences, Sort},
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -12,6 +13,7 @@ use super::*;
 fn cargo(ram: u64, vram: u64) -> CargoSpec {
     CargoSpec {
         price_per_job: MicroCredits::ZERO,
+        token_prices: island_protocol::cargo::TokenPrices::default(),
         slug: "m".parse().expect("slug"),
         runtime_type: RuntimeType::Llmcpp,
         onnx_task_type: None,
@@ -57,6 +59,9 @@ fn capabilities(hub: Option<bool>) -> Capabilities {
 fn candidate<'a>(n: u128, capabilities: &'a Capabilities, models: &'a [HostModel]) -> Candidate<'a> {
     Candidate {
         id: HostId(Uuid::from_u128(n)),
+        account: AccountId(Uuid::from_u128(n)),
+        region: None,
+        trust: Trust::Normal,
         capabilities,
         models,
         online: true,
@@ -84,7 +89,7 @@ struct Ranking {
 fn rank<'a>(cargo: &CargoSpec, fleet: impl IntoIterator<Item = Candidate<'a>>) -> Ranking {
     let (mut left, mut hosts): (Vec<_>, _) = (fleet.into_iter().collect(), Vec::new());
     loop {
-        match best(cargo, left.iter().cloned()) {
+        match best(cargo, &Selection::default(), left.iter().cloned()) {
             Ok(id) => {
                 left.retain(|island| island.id != id);
                 hosts.push(id);
@@ -346,4 +351,80 @@ proptest! {
         prop_assert_eq!(ranked.len(), natives.len());
         prop_assert!(ranked.is_sorted_by_key(|is_native| !is_native));
     }
+}
+
+fn chosen(selection: &Selection, islands: &[Candidate<'_>]) -> Result<HostId, Reasons> {
+    best(&cargo(100, 0), selection, islands.iter().cloned())
+}
+
+#[test]
+fn preferences_exclude_islands_and_say_so() {
+    let caps = capabilities(Some(true));
+    let account = AccountId(Uuid::from_u128(1));
+    let islands = [
+        Candidate { region: Some("EU"), tokens_per_second: Some(9.0), ..candidate(1, &caps, &[]) },
+        Candidate {
+            trust: Trust::High,
+            region: Some("us"),
+            tokens_per_second: Some(90.0),
+            ..candidate(2, &caps, &[])
+        },
+        Candidate { tokens_per_second: Some(900.0), ..candidate(3, &caps, &[]) },
+    ];
+    let host = |n: u128| HostId(Uuid::from_u128(n));
+    let with = |preferences: Preferences| {
+        let selection = Selection { account: Some(account), preferences, holder: None };
+        chosen(&selection, &islands)
+    };
+    assert_eq!(with(Preferences::default()), Ok(host(3)));
+    assert_eq!(with(Preferences { ignore: vec![host(3)], ..Default::default() }), Ok(host(2)));
+    assert_eq!(with(Preferences { only: vec![host(1), host(2)], ..Default::default() }), Ok(host(2)));
+    assert_eq!(with(Preferences { regions: vec!["eu".into()], ..Default::default() }), Ok(host(1)));
+    assert_eq!(with(Preferences { own: Some(Own::First), ..Default::default() }), Ok(host(1)));
+    assert_eq!(with(Preferences { own: Some(Own::Only), ..Default::default() }), Ok(host(1)));
+    assert_eq!(with(Preferences { trusted: true, ..Default::default() }), Ok(host(2)), "own or trusted");
+    let nowhere = Preferences { regions: vec!["moon".into()], ..Default::default() };
+    assert_eq!(with(nowhere), Err(Reasons::from([(Reason::Preferences, 3)])));
+    let stranger = Selection {
+        preferences: Preferences { own: Some(Own::Only), ..Default::default() },
+        ..Selection::default()
+    };
+    assert!(chosen(&stranger, &islands).is_err(), "no account owns nothing");
+}
+
+#[test]
+fn the_island_of_a_conversation_comes_first_unless_another_is_much_faster() {
+    let caps = capabilities(Some(true));
+    let models = [model(true)];
+    let holder = |speed: f64| Candidate { tokens_per_second: Some(speed), ..candidate(2, &caps, &models) };
+    let other = |speed: f64| Candidate {
+        tokens_per_second: Some(speed),
+        free_slots: 9,
+        ..candidate(1, &caps, &models)
+    };
+    let host = |n: u128| HostId(Uuid::from_u128(n));
+    let selection = Selection { holder: Some(host(2)), ..Selection::default() };
+    let nothing = Selection::default();
+    assert_eq!(chosen(&nothing, &[holder(16.0), other(16.0)]), Ok(host(1)));
+    assert_eq!(chosen(&selection, &[holder(16.0), other(16.0)]), Ok(host(2)));
+    assert_eq!(chosen(&selection, &[holder(16.0), other(33.0)]), Ok(host(2)));
+    assert_eq!(chosen(&selection, &[holder(16.0), other(129.0)]), Ok(host(1)));
+    let full = Candidate { free_slots: 0, ..holder(16.0) };
+    assert_eq!(chosen(&selection, &[full, other(16.0)]), Ok(host(1)));
+}
+
+#[test]
+fn throughput_prefers_the_faster_island_over_a_loaded_model() {
+    let caps = capabilities(Some(true));
+    let (loaded, stored) = ([model(true)], [model(false)]);
+    let warm = Candidate { tokens_per_second: Some(10.0), ..candidate(1, &caps, &loaded) };
+    let fast = Candidate { tokens_per_second: Some(100.0), ..candidate(2, &caps, &stored) };
+    let sorted = |sort| {
+        let preferences = Preferences { sort, ..Preferences::default() };
+        chosen(&Selection { preferences, ..Selection::default() }, &[warm.clone(), fast.clone()])
+    };
+    let host = |n: u128| Ok(HostId(Uuid::from_u128(n)));
+    assert_eq!(sorted(None), host(1));
+    assert_eq!(sorted(Some(Sort::Latency)), host(1));
+    assert_eq!(sorted(Some(Sort::Throughput)), host(2));
 }

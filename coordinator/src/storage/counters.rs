@@ -1,8 +1,8 @@
-//! Counters of limits, requests of the last minute and open streams, and the nonces of signed requests. Separate from the ledger's database,
+//! Counters of limits, requests of the last minute and open streams, the nonces of signed requests, and the Islands of conversations. Separate from the ledger's database,
 //! because they are written at every request and may be lost in a crash of the machine.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     path::Path,
     sync::{
         Arc,
@@ -11,10 +11,10 @@ use std::{
 };
 
 use island_protocol::{
-    ids::{AccountId, InstanceId, Nonce},
+    ids::{AccountId, HostId, InstanceId, Nonce},
     time::Timestamp,
 };
-use sqlx::{Row as _, sqlite::SqliteConnectOptions};
+use sqlx::{AssertSqlSafe, Row as _, sqlite::SqliteConnectOptions};
 use uuid::Uuid;
 
 use super::{Dialect, Pool, QueryContext as _, StoreError, integer, open};
@@ -26,7 +26,7 @@ use crate::{
 /// Settings of the connection to the file.
 const SETUP: &str = "PRAGMA busy_timeout = 5000; PRAGMA synchronous = OFF; PRAGMA journal_mode = WAL;";
 /// Created if absent: nothing in it is valid longer than a few minutes. On PostgreSQL a migration creates the same tables.
-const SCHEMA: [&str; 3] = [
+const SCHEMA: [&str; 4] = [
     "CREATE TABLE IF NOT EXISTS request_windows (\
      who TEXT PRIMARY KEY, turn BIGINT NOT NULL, hits TEXT NOT NULL, changed_at BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS stream_slots (\
@@ -34,6 +34,8 @@ const SCHEMA: [&str; 3] = [
      expires_at BIGINT NOT NULL, PRIMARY KEY (account_id, slot))",
     "CREATE TABLE IF NOT EXISTS claim_nonces (\
      public_key TEXT NOT NULL, nonce TEXT NOT NULL, expires_at BIGINT NOT NULL, PRIMARY KEY (public_key, nonce))",
+    "CREATE TABLE IF NOT EXISTS conversations (\
+     identity TEXT PRIMARY KEY, host_id TEXT NOT NULL, expires_at BIGINT NOT NULL)",
 ];
 
 /// The counters. Clones share them.
@@ -225,7 +227,47 @@ impl Counters {
         Ok(done.rows_affected() == 1)
     }
 
-    /// Removes expired slots, windows and nonces.
+    /// Records the Island that ran the last job of a conversation, until `expires_at`.
+    pub(crate) async fn set_conversation(
+        &self,
+        identity: &str,
+        host: HostId,
+        expires_at: i64,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO conversations (identity, host_id, expires_at) VALUES ($1, $2, $3) \
+             ON CONFLICT (identity) DO UPDATE SET host_id = excluded.host_id, expires_at = excluded.expires_at",
+        )
+        .bind(identity)
+        .bind(host.to_string())
+        .bind(self.counted(expires_at))
+        .execute(&self.pool)
+        .await
+        .context("record the Island of a conversation")?;
+        Ok(())
+    }
+
+    /// The Island that ran the last job of the first known one of these conversations.
+    pub(crate) async fn conversation(&self, identities: &[String]) -> Result<Option<HostId>, StoreError> {
+        if identities.is_empty() {
+            return Ok(None);
+        }
+        let places: Vec<String> = (1..=identities.len()).map(|place| format!("${place}")).collect();
+        let places = places.join(", ");
+        let statement = format!("SELECT identity, host_id FROM conversations WHERE identity IN ({places})");
+        let query = sqlx::query(AssertSqlSafe(statement));
+        let query = identities.iter().fold(query, |query, identity| query.bind(identity.clone()));
+        let rows = query.fetch_all(&self.pool).await.context("read the Island of a conversation")?;
+        let mut found: HashMap<String, String> = HashMap::new();
+        for row in &rows {
+            let column = |name| row.try_get::<String, _>(name).context("read a column");
+            found.insert(column("identity")?, column("host_id")?);
+        }
+        let first = identities.iter().find_map(|identity| found.get(identity));
+        first.map(|host| host.parse()).transpose().map_err(|_| StoreError::Corrupt { what: "host_id" })
+    }
+
+    /// Removes expired slots, windows, nonces and conversations.
     pub(crate) async fn purge(&self, now: i64) -> Result<(), StoreError> {
         let now = self.counted(now);
         sqlx::query("DELETE FROM stream_slots WHERE expires_at <= $1")
@@ -238,6 +280,11 @@ impl Counters {
             .execute(&self.pool)
             .await
             .context("purge request windows")?;
+        sqlx::query("DELETE FROM conversations WHERE expires_at < $1")
+            .bind(now)
+            .execute(&self.pool)
+            .await
+            .context("purge conversations")?;
         sqlx::query("DELETE FROM claim_nonces WHERE expires_at < $1")
             .bind(now)
             .execute(&self.pool)
@@ -260,6 +307,31 @@ pub(crate) struct SlotRow {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_longest_known_conversation_counts() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (path, metrics) = (dir.path().join("island.db"), Storage::default());
+        let counters = Counters::open_beside(&path, &metrics).await.expect("counters");
+        let host = |n: u128| HostId(Uuid::from_u128(n));
+        for (identity, island, until) in [("short", 1, 10), ("long", 2, 20), ("long", 3, 20)] {
+            counters.set_conversation(identity, host(island), until).await.expect("recorded");
+        }
+        let found = async |identities: &[&str]| {
+            let identities: Vec<String> = identities.iter().map(|&identity| identity.to_owned()).collect();
+            counters.conversation(&identities).await.expect("read")
+        };
+        assert_eq!(
+            found(&["new", "long", "short"]).await,
+            Some(host(3)),
+            "the last Island of the longest one"
+        );
+        assert_eq!(found(&["new", "short"]).await, Some(host(1)));
+        assert_eq!(found(&["new"]).await, None);
+        counters.purge(15).await.expect("purged");
+        assert_eq!(found(&["short"]).await, None);
+        assert_eq!(found(&["long"]).await, Some(host(3)));
+    }
 
     #[tokio::test]
     async fn coordinators_whose_clocks_differ_share_one_minute() {

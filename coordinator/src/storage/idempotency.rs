@@ -11,6 +11,10 @@ pub(crate) const JOBS: &str = "jobs";
 pub(crate) const CHAT: &str = "chat";
 /// `POST /messages`.
 pub(crate) const MESSAGES: &str = "messages";
+/// `POST /responses`.
+pub(crate) const RESPONSES: &str = "responses";
+/// `POST /completions`.
+pub(crate) const COMPLETIONS: &str = "completions";
 /// `POST /images/generations`.
 pub(crate) const IMAGES: &str = "images";
 /// `POST /api-keys`.
@@ -29,6 +33,8 @@ pub(crate) const DEDUCTIONS: &str = "admin/deductions";
 pub(crate) const INVITATIONS: &str = "admin/invitations";
 /// `POST /admin/payouts`.
 pub(crate) const PAYOUTS: &str = "admin/payouts";
+/// Requests that wait for their job: if it is cancelled before any output, because the client disconnected, the key may be used again.
+pub(crate) const OF_UNREAD_JOBS: [&str; 5] = [CHAT, MESSAGES, RESPONSES, COMPLETIONS, IMAGES];
 
 /// A request with an idempotency key.
 #[derive(Debug, Clone, Copy)]

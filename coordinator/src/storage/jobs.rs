@@ -28,7 +28,7 @@ use super::{
     key::{self, Spending},
     ledger::{self, Details},
     quota::{self, Refused},
-    to_json,
+    response, to_json,
 };
 use crate::{
     job::{Job, Part},
@@ -74,6 +74,8 @@ pub(crate) struct Terms<'a> {
     pub limit: u32,
     /// The request's idempotency key, if it has one.
     pub claim: Option<Claim<'a>>,
+    /// What is kept of the request of a stored response.
+    pub response: Option<&'a str>,
 }
 
 /// Result of acceptance.
@@ -103,6 +105,9 @@ pub(crate) async fn accept(store: &Store, job: &Job, terms: &Terms<'_>) -> Resul
     }
     if !insert(&mut tx, job, terms.coordinator, Some(terms.key), terms.limit).await? {
         return Err(AcceptError::TooMany { limit: terms.limit });
+    }
+    if let Some(request) = terms.response {
+        response::insert(&mut tx, job.id, request).await?;
     }
     if terms.has_quotas {
         let admitted = quota::accept(&mut tx, job.account, terms.key, job.price, job.created_at).await?;
@@ -168,8 +173,8 @@ pub(super) async fn insert(
     let done = sqlx::query(
         "INSERT INTO jobs (id, account_id, workload_id, workload_slug, status, input, priority, price, max_tokens, \
          coordinator_id, head, first_event, deadline, created_at, api_key_id, attempt, epoch, host_id, only_host, \
-         cancel_unread) \
-         SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $21 \
+         cancel_unread, agreement) \
+         SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $21, $22 \
          WHERE $20 = 0 OR $20 > (SELECT COUNT(*) FROM jobs WHERE account_id = $2 AND COALESCE(only_host, '') = '' \
           AND status IN ('submitted', 'pending', 'queued', 'running'))",
     )
@@ -194,6 +199,7 @@ pub(super) async fn insert(
     .bind(job.only.map(|host| host.to_string()))
     .bind(i64::from(limit))
     .bind(i64::from(job.cancel_unread))
+    .bind((!job.agreement.is_default()).then(|| to_json(&job.agreement)))
     .execute(conn)
     .await
     .context("insert a job")?;

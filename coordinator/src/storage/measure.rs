@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    job::{End, Job},
+    job::{Agreement, End, Job},
     ledger::{Earner, Posting},
 };
 
@@ -99,6 +99,7 @@ async fn open_job(
         input: serde_json::Map::new(),
         priority: 0,
         price,
+        agreement: Agreement::default(),
         max_tokens: None,
         attempt: 1,
         epoch: 1,
@@ -111,6 +112,8 @@ async fn open_job(
         started_at: None,
         parts: Vec::new(),
         cancel_unread: false,
+        conversation: None,
+        holder: None,
         end: None,
     };
     let mut tx = store.begin_locked([account]).await?;

@@ -27,6 +27,16 @@ pub(crate) async fn delete_ended_before(
         // Another coordinator deletes this batch.
         return Ok(Some(0));
     }
+    if task == Task::Inputs {
+        sqlx::query(
+            "DELETE FROM responses WHERE job_id IN (SELECT id FROM jobs WHERE completed_at > $1 AND completed_at <= $2)",
+        )
+        .bind(from)
+        .bind(to)
+        .execute(&mut *tx)
+        .await
+        .context("delete responses of ended jobs")?;
+    }
     let (jobs, events) = match task {
         Task::Inputs => ("input = '{}'", false),
         Task::Outputs => ("output = NULL", false),
@@ -92,9 +102,11 @@ pub(crate) async fn delete(
     .await
     .context("delete the data of a job")?;
     let Some(row) = row else { return Ok(None) };
-    for statement in
-        ["DELETE FROM job_event_pieces WHERE job_id = $1", "DELETE FROM job_events WHERE job_id = $1"]
-    {
+    for statement in [
+        "DELETE FROM job_event_pieces WHERE job_id = $1",
+        "DELETE FROM job_events WHERE job_id = $1",
+        "DELETE FROM responses WHERE job_id = $1",
+    ] {
         sqlx::query(statement)
             .bind(job.to_string())
             .execute(&mut *conn)

@@ -322,7 +322,7 @@ async fn invalid_formats_and_functions_are_refused() {
     let network = Network::start().await;
     let function = json!({"type": "function", "function": {"name": "f"}});
     for (param, value) in [
-        ("n", json!(2)),
+        ("n", json!(9)),
         ("response_format", json!("json")),
         ("response_format", json!({"type": "yaml"})),
         ("tools", json!({})),

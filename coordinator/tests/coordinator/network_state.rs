@@ -142,7 +142,7 @@ async fn an_island_of_low_trust_gets_what_no_other_can_take() {
     little.take().await;
     let (_, body) = admin.post(&path, &json!({"trust": "normal", "note": "", "reason": "fine"})).await;
     assert_eq!((&body["data"]["trust"], body["data"].get("note")), (&json!("normal"), None), "{body}");
-    for bad in [json!({"trust": "high", "reason": "r"}), json!({"trust": "low"})] {
+    for bad in [json!({"trust": "very high", "reason": "r"}), json!({"trust": "low"})] {
         assert_eq!(admin.post(&path, &bad).await.0, 422, "{bad}");
     }
 }

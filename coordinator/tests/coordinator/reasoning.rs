@@ -34,7 +34,7 @@ fn chat(network: &Network, change: impl FnOnce(&mut Value)) -> RequestBuilder {
 }
 
 fn thought(content: &str) -> AttemptEvent {
-    AttemptEvent::Token { content: content.to_owned(), count: 2, reasoning: true }
+    AttemptEvent::Token { content: content.to_owned(), count: 2, reasoning: true, logprobs: Vec::new() }
 }
 
 #[tokio::test]

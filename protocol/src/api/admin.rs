@@ -82,6 +82,8 @@ pub enum Trust {
     /// It gets jobs like all others.
     #[default]
     Normal,
+    /// It also gets jobs of requests that want only such Islands.
+    High,
 }
 
 impl Trust {

@@ -26,4 +26,37 @@ pub struct Model {
     pub created: i64,
     /// Name of the provider.
     pub owned_by: String,
+    /// Display name.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// Maximum number of tokens, prompt and reply together.
+    pub context_length: u64,
+    /// Maximum number of tokens of a reply.
+    pub max_output_length: u64,
+    /// What messages may contain: `text`, `image`.
+    pub input_modalities: Vec<String>,
+    /// `text`.
+    pub output_modalities: Vec<String>,
+    /// How its weights are stored, such as `q4_k_m`; absent if the file's name does not contain it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantization: Option<String>,
+    /// Prices.
+    pub pricing: Pricing,
+    /// Settings of requests that it follows.
+    pub supported_sampling_parameters: Vec<String>,
+    /// `tools`, `json_mode`, `structured_outputs`, `logprobs`, `reasoning`.
+    pub supported_features: Vec<String>,
+}
+
+/// Prices of a model in credits, as decimal numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Pricing {
+    /// For a token of the prompt.
+    pub prompt: String,
+    /// For a token of the reply.
+    pub completion: String,
+    /// For a request.
+    pub request: String,
 }

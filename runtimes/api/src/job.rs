@@ -13,6 +13,7 @@ use std::{
 
 use island_protocol::{
     cargo::CargoSpec,
+    chat::TokenLogprob,
     event::{AttemptEvent, Image},
     ids::AttemptKey,
 };
@@ -77,9 +78,14 @@ impl EventSink {
         self.send(AttemptEvent::token(content.into(), count));
     }
 
+    /// Sends a piece of an answer with the probabilities of its tokens.
+    pub fn token_with_logprobs(&self, content: String, count: u32, logprobs: Vec<TokenLogprob>) {
+        self.send(AttemptEvent::Token { content, count, reasoning: false, logprobs });
+    }
+
     /// Sends a piece of the reasoning before an answer.
     pub fn reasoning(&self, content: String, count: u32) {
-        self.send(AttemptEvent::Token { content, count, reasoning: true });
+        self.send(AttemptEvent::Token { content, count, reasoning: true, logprobs: Vec::new() });
     }
 
     /// Sends step `step` of `total` of `phase`.

@@ -13,6 +13,7 @@
 //! | [`grammar`] | replies that match a JSON Schema |
 //! | [`tools`] | functions that a reply may call |
 //! | [`sampling`] | from logits to a token; random draws depend only on seed and position |
+//! | [`logprobs`] | probabilities of tokens, kept until their text is sent |
 //! | [`text`], [`stop`] | tokens to whole characters, and the end at a stop text |
 //! | [`vision`] | pictures in a prompt |
 //! | [`engine`] | the thread that owns the context and batches all running jobs |
@@ -25,6 +26,7 @@ pub mod fit;
 pub mod gguf;
 pub mod gpu;
 pub mod grammar;
+pub mod logprobs;
 pub mod model;
 pub mod prompt;
 pub mod reasoning;

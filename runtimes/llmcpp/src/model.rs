@@ -5,13 +5,19 @@ use std::path::Path;
 use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_template::Template;
 use llama_cpp_2::{
-    llama_backend::LlamaBackend, model::LlamaModel, token::LlamaToken, token_type::LlamaTokenAttr,
+    context::LlamaContext,
+    llama_backend::LlamaBackend,
+    model::{LlamaLoraAdapter, LlamaModel},
+    token::LlamaToken,
+    token_type::LlamaTokenAttr,
 };
+use parking_lot::Mutex;
 
 use crate::{
     fit::{Fit, Placement},
     gguf::Header,
     reasoning::Format,
+    tools::forms::CONTROL,
     vision::Vision,
 };
 
@@ -28,10 +34,20 @@ pub struct Model {
     pub reasoning: Option<Format>,
     /// Control tokens that mark reasoning: their text is needed, while that of other control tokens is left out.
     pub delimiters: Vec<LlamaToken>,
+    /// Control tokens that are parts of calls of functions: their text is needed where functions are offered.
+    pub call_marks: Vec<LlamaToken>,
     /// Its projector for pictures; `None` if it does not see.
     pub vision: Option<Vision>,
     /// Where its layers are.
     pub placement: Placement,
+    adapter: Option<Adapter>,
+}
+
+/// A LoRA adapter, loaded for the model.
+#[derive(Debug)]
+struct Adapter {
+    weights: Mutex<LlamaLoraAdapter>,
+    scale: f32,
 }
 
 impl Model {
@@ -56,13 +72,40 @@ impl Model {
         let specials = specials(&llama);
         let texts = reasoning.map(Format::delimiters).unwrap_or_default();
         let delimiters = texts.into_iter().filter_map(|text| single_token(&llama, text)).collect();
-        Ok(Self { llama, template, specials, reasoning, delimiters, vision: None, placement: fit.placement })
+        let call_marks = CONTROL.into_iter().filter_map(|text| single_token(&llama, text)).collect();
+        Ok(Self {
+            llama,
+            template,
+            specials,
+            reasoning,
+            delimiters,
+            call_marks,
+            vision: None,
+            placement: fit.placement,
+            adapter: None,
+        })
     }
 
     /// Adds the projector in `path`, to run on `threads` threads of the processor.
     pub fn with_projector(self, path: &Path, threads: i32) -> Result<Self, Failure> {
         let vision = Some(Vision::load(path, &self.llama, threads)?);
         Ok(Self { vision, ..self })
+    }
+
+    /// Adds the LoRA adapter in `path`, which must have passed its check.
+    pub fn with_adapter(mut self, path: &Path, scale: f32) -> Result<Self, Failure> {
+        let weights = self.llama.lora_adapter_init(path);
+        let weights =
+            weights.map_err(|_| rejected("llama.cpp cannot load the adapter for this model; see its log"))?;
+        self.adapter = Some(Adapter { weights: Mutex::new(weights), scale });
+        Ok(self)
+    }
+
+    /// Applies the adapter to everything that the context computes.
+    pub fn adapt(&self, context: &mut LlamaContext<'_>) -> Result<(), Failure> {
+        let Some(Adapter { weights, scale }) = &self.adapter else { return Ok(()) };
+        let applied = context.lora_adapter_set(&mut weights.lock(), *scale);
+        applied.map_err(|_| rejected("llama.cpp cannot apply the adapter"))
     }
 
     /// Number of tokens of context that the model was trained with.
@@ -76,19 +119,28 @@ impl Model {
     }
 }
 
-/// Bytes of cached keys and values per token and layer in 16 bits each, computed from the header.
-pub fn cache_bytes_per_layer(header: &Header) -> u64 {
+/// A number of the model's architecture in the header.
+fn number(header: &Header, name: &str) -> Option<u64> {
     use crate::gguf::Value;
-    let Some(Value::Text(architecture)) = header.entry("general.architecture") else { return 0 };
-    let number = |name: &str| match header.entry(&format!("{architecture}.{name}")) {
+    let Some(Value::Text(architecture)) = header.entry("general.architecture") else { return None };
+    match header.entry(&format!("{architecture}.{name}")) {
         Some(&Value::Unsigned(number)) => Some(number),
         _ => None,
-    };
-    let heads = number("attention.head_count").unwrap_or(1).max(1);
-    let heads_kv = number("attention.head_count_kv").unwrap_or(heads);
-    let width = number("embedding_length").unwrap_or(0) / heads;
-    let key = number("attention.key_length").unwrap_or(width);
-    let value = number("attention.value_length").unwrap_or(width);
+    }
+}
+
+/// Numbers of values of one head's key and value, computed from the header.
+pub fn head_sizes(header: &Header) -> [u64; 2] {
+    let heads = number(header, "attention.head_count").unwrap_or(1).max(1);
+    let width = number(header, "embedding_length").unwrap_or(0) / heads;
+    ["attention.key_length", "attention.value_length"].map(|name| number(header, name).unwrap_or(width))
+}
+
+/// Bytes of cached keys and values per token and layer in 16 bits each, computed from the header.
+pub fn cache_bytes_per_layer(header: &Header) -> u64 {
+    let heads = number(header, "attention.head_count").unwrap_or(1).max(1);
+    let heads_kv = number(header, "attention.head_count_kv").unwrap_or(heads);
+    let [key, value] = head_sizes(header);
     heads_kv.saturating_mul(key.saturating_add(value)).saturating_mul(2)
 }
 

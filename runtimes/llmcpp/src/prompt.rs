@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::{
     model::{Model, token_text},
+    request::RawText,
     vision::{Picture, Placed},
 };
 
@@ -59,6 +60,28 @@ pub fn encode(
         return prompt(&pieces);
     }
     prompt(&[(defused(model, conversation, now)?, true)])
+}
+
+/// Returns the prompt for text that is not a conversation: the text itself, or what surrounds a gap in the order in which models were trained to
+/// fill gaps.
+pub fn encode_text(model: &Model, text: &RawText) -> Result<Prompt, Failure> {
+    let vocab = model.llama.vocab();
+    let before = tokenize(model, &text.before, false);
+    let body = match &text.after {
+        None => before,
+        Some(after) => {
+            let marks = [vocab.fim_pre(), vocab.fim_suf(), vocab.fim_mid()];
+            if marks.iter().any(|mark| mark.0 < 0) {
+                let refusal = "the model cannot fill gaps: its vocabulary has no tokens for them, so suffix must be absent";
+                return Err(Failure::of_job(FailureCode::InvalidInput, refusal));
+            }
+            let [pre, suf, mid] = marks;
+            [vec![pre], before, vec![suf], tokenize(model, after, false), vec![mid]].concat()
+        }
+    };
+    let first = vocab.should_add_bos().then(|| vocab.bos());
+    let tokens = first.into_iter().chain(body).collect();
+    Ok(Prompt { tokens, pictures: Vec::new(), opens_reasoning: false })
 }
 
 /// Encodes text in pieces, of which some (`true`) may be control tokens.

@@ -13,7 +13,7 @@ pub enum Format {
 }
 
 /// The tags of model families, by the tag that ends the reasoning: some templates do not contain the other one.
-const TAGS: [(&str, &str); 7] = [
+const TAGS: [(&str, &str); 8] = [
     ("<think>", "</think>"),
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
@@ -21,6 +21,7 @@ const TAGS: [(&str, &str); 7] = [
     ("<reasoning>", "</reasoning>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("\u{25c1}think\u{25b7}", "\u{25c1}/think\u{25b7}"),
+    ("<|channel>thought", "<channel|>"),
 ];
 
 const CHANNEL: &str = "<|channel|>";
@@ -43,7 +44,8 @@ impl Format {
     /// Texts that mark where reasoning begins and ends; they are control tokens of some models.
     pub fn delimiters(self) -> Vec<&'static str> {
         match self {
-            Self::Tags(open, close) => vec![open, close],
+            // Of Gemma's tag only the first part is a token.
+            Self::Tags(open, close) => vec![open.trim_end_matches("thought"), close],
             Self::Channels => CHANNEL_TAGS.to_vec(),
         }
     }

@@ -5,6 +5,8 @@ use island_runtimes_api::RunRequest;
 use island_runtimes_template::{Message, Thinking};
 use serde_json::{Map, Value, json};
 
+use std::collections::BTreeMap;
+
 use crate::{
     prompt::PICTURE,
     sampling::Sampling,
@@ -17,12 +19,18 @@ const MAX_STOPS: usize = 16;
 const MAX_STOP_BYTES: usize = 1024;
 /// Maximum number of pictures in one conversation.
 const MAX_PICTURES: usize = 16;
+/// Maximum number of tokens with a bias.
+const MAX_BIASES: usize = 1024;
+/// Maximum number of alternatives whose probabilities are reported.
+const MAX_LOGPROBS: u64 = 20;
 
 /// A checked request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// The conversation; numbers between marks stand for pictures.
+    /// The conversation; numbers between marks stand for pictures. Empty if there is a `text`.
     pub messages: Vec<Message>,
+    /// Text to continue, or a gap to fill, without a chat template.
+    pub text: Option<RawText>,
     /// Its pictures, in base64 or as `data:` addresses.
     pub pictures: Vec<String>,
     /// Maximum number of tokens to write; absent, as many as fit.
@@ -41,6 +49,15 @@ pub struct Request {
     pub max_reasoning_tokens: Option<u64>,
 }
 
+/// Text that is not a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawText {
+    /// The text before what is written.
+    pub before: String,
+    /// The text after it; `None` if what is written has no end.
+    pub after: Option<String>,
+}
+
 /// Input that this engine cannot run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
@@ -48,7 +65,7 @@ pub enum RequestError {
     #[error("the input must be an object")]
     Shape,
     /// There is no conversation.
-    #[error("messages, prompt or text is needed")]
+    #[error("messages, prompt, raw_prompt or text is needed")]
     Nothing,
     /// A field of the wrong type or out of its range.
     #[error("{field} must be {must}")]
@@ -86,10 +103,15 @@ impl Request {
         let schema = offer.as_ref().and_then(Offer::forced_schema).or(schema(&fields)?);
         let (thinking, max_reasoning_tokens) = thinking(&fields)?;
         let mut pictures = Vec::new();
+        let text = fields.text("raw_prompt")?;
+        let after = fields.text("suffix")?;
+        let text = text.map(|before| RawText { before, after });
+        let messages = if text.is_some() { Vec::new() } else { messages(&fields, &mut pictures)? };
         Ok(Self {
             thinking,
             max_reasoning_tokens,
-            messages: messages(&fields, &mut pictures)?,
+            messages,
+            text,
             pictures,
             max_tokens: asked.into_iter().chain(limit).min(),
             sampling: sampling(&fields, seed)?,
@@ -273,7 +295,38 @@ fn sampling(fields: &Fields<'_>, seed: u64) -> Result<Sampling, RequestError> {
         frequency: number("frequency_penalty", -2.0, 2.0, penalty, usual.frequency)?,
         top_k,
         seed,
+        bias: bias(fields)?,
+        logprobs: logprobs(fields)?,
     })
+}
+
+fn bias(fields: &Fields<'_>) -> Result<BTreeMap<i32, f32>, RequestError> {
+    let must = "an object of up to 1024 numbers from -100 to 100, by the numbers of tokens";
+    let wrong = RequestError::Field { field: "logit_bias", must };
+    let Some(given) = fields.0.get("logit_bias") else { return Ok(BTreeMap::new()) };
+    let given = given.as_object().filter(|given| given.len() <= MAX_BIASES).ok_or(wrong.clone())?;
+    let read = |(token, bias): (&String, &Value)| {
+        let bias = bias.as_f64().filter(|bias| (-100.0..=100.0).contains(bias))?;
+        Some((token.parse().ok()?, bias as f32))
+    };
+    given.iter().map(|entry| read(entry).ok_or(wrong.clone())).collect()
+}
+
+/// Number of alternatives whose probabilities are reported; `None` if none are reported, not even that of the chosen token.
+fn logprobs(fields: &Fields<'_>) -> Result<Option<usize>, RequestError> {
+    let must = "true or false";
+    let wanted = match fields.0.get("logprobs") {
+        None => false,
+        Some(wanted) => wanted.as_bool().ok_or(RequestError::Field { field: "logprobs", must })?,
+    };
+    let top = match fields.0.get("top_logprobs") {
+        None => 0,
+        Some(top) => {
+            let top = top.as_u64().filter(|&top| top <= MAX_LOGPROBS);
+            top.ok_or(RequestError::Field { field: "top_logprobs", must: "a whole number up to 20" })?
+        }
+    };
+    Ok(wanted.then_some(top as usize))
 }
 
 fn stops(fields: &Fields<'_>) -> Result<Vec<String>, RequestError> {
@@ -328,6 +381,29 @@ mod tests {
         assert_eq!(request.messages[0].content, marked);
         let many = json!({"messages": [{"role": "user", "content": vec![image("a"); MAX_PICTURES + 1]}]});
         assert!(read(many).is_err());
+    }
+
+    #[test]
+    fn biases_probabilities_and_raw_texts_are_parsed() {
+        let request = read(json!({
+            "raw_prompt": "a", "suffix": "b", "logit_bias": {"7": -100, "8": 1.5}, "logprobs": true, "top_logprobs": 3,
+        }));
+        let request = request.expect("valid");
+        assert_eq!(request.text, Some(RawText { before: "a".to_owned(), after: Some("b".to_owned()) }));
+        assert!(request.messages.is_empty());
+        assert_eq!(request.sampling.bias, BTreeMap::from([(7, -100.0), (8, 1.5)]));
+        assert_eq!(request.sampling.logprobs, Some(3));
+        assert_eq!(read(json!({"prompt": "a", "top_logprobs": 3})).expect("valid").sampling.logprobs, None);
+        for bad in [
+            json!({"prompt": "a", "logit_bias": {"x": 1}}),
+            json!({"prompt": "a", "logit_bias": {"1": 101}}),
+            json!({"prompt": "a", "logit_bias": [1]}),
+            json!({"prompt": "a", "logprobs": 1}),
+            json!({"prompt": "a", "logprobs": true, "top_logprobs": 21}),
+            json!({"suffix": "a"}),
+        ] {
+            assert!(read(bad.clone()).is_err(), "{bad}");
+        }
     }
 
     #[test]

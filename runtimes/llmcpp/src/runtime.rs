@@ -25,7 +25,7 @@ use crate::{
     fit::Fit,
     gguf::Header,
     gpu, grammar,
-    model::{Model, cache_bytes_per_layer},
+    model::{Model, cache_bytes_per_layer, head_sizes},
     prompt::{self, Prompt},
     reasoning::Splitter,
     request::Request,
@@ -46,6 +46,8 @@ pub struct Settings {
     pub path: PathBuf,
     /// The projector for pictures, if the model sees.
     pub projector: Option<PathBuf>,
+    /// The LoRA adapter of its weights, if it has one.
+    pub adapter: Option<PathBuf>,
     /// Its Cargo.
     pub cargo: CargoSpec,
     /// Jobs at once.
@@ -111,6 +113,7 @@ impl Llmcpp {
     /// The prompt's tokens, and the grammar of the reply if it must have a format.
     async fn encode(&self, request: &Request) -> Result<(Prompt, Option<LlamaSampler>), Failure> {
         let (model, schema) = (Arc::clone(&self.model), request.schema.clone());
+        let text = request.text.clone();
         let offer = request.offer.as_ref();
         let offer = offer.map(|offer| Offer { tools: &offer.tools, instructions: offer.instructions() });
         let addresses = request.pictures.clone();
@@ -121,6 +124,9 @@ impl Llmcpp {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
         let encoding = tokio::task::spawn_blocking(move || {
             let grammar = schema.map(|schema| grammar::for_schema(&model, &schema)).transpose()?;
+            if let Some(text) = text {
+                return Ok((prompt::encode_text(&model, &text)?, grammar));
+            }
             let pictures = pictures(&model, &addresses)?;
             Ok((prompt::encode(&model, &conversation, &pictures, now)?, grammar))
         });
@@ -145,7 +151,12 @@ impl Llmcpp {
         context.work.enter(Phase::Wait);
         let parsed = Request::of(&request, RandomState::new().build_hasher().finish())?;
         let (prompt, grammar) = self.encode(&parsed).await?;
-        let (before, reasoning) = self.resume(&request, &parsed, prompt.opens_reasoning);
+        let (before, reasoning) = if parsed.text.is_some() {
+            let before = request.continues.clone().unwrap_or_default();
+            (prompt::tokens_of(&self.model, &[(before, false)]), None)
+        } else {
+            self.resume(&request, &parsed, prompt.opens_reasoning)
+        };
         let Prompt { tokens: mut prompt, pictures, .. } = prompt;
         let max_tokens = self.reply_tokens(prompt.len(), parsed.max_tokens)?;
         let max_tokens = max_tokens.saturating_sub(before.len() as u64);
@@ -276,13 +287,13 @@ fn load(
     progress: impl Fn(u64, u64) + Send + 'static,
 ) -> Result<(Arc<Model>, EngineOptions), Failure> {
     let header = check(&settings.path)?;
-    let sizes = context_sizes(settings, &header, slots);
+    let (sizes, cache) = on_processor(settings, &header, slots, kv_cache_types(&settings.cargo)?);
     let options = EngineOptions {
         slots: slots as usize,
         context_tokens: sizes.each,
         total_tokens: sizes.total,
         kv_offload_tokens: sizes.kv_offload,
-        cache: KvCacheType::F16,
+        cache,
         threads: match settings.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from) as i32,
             threads => threads as i32,
@@ -294,6 +305,10 @@ fn load(
     if let Some(projector) = &settings.projector {
         check(projector)?;
         model = model.with_projector(projector, options.threads)?;
+    }
+    if let Some(adapter) = &settings.adapter {
+        check(adapter)?;
+        model = model.with_adapter(adapter, adapter_scale(&settings.cargo)?)?;
     }
     let tokens = options.total_tokens;
     tracing::info!(device = %model.placement, tokens, cache = ?options.cache, "model loaded");
@@ -313,7 +328,7 @@ fn fit(
     gpu::load(&backend.folder);
     let placed = gpu::place(&settings.gpus, &gpu::all())?;
     // Idle conversations stay in a context on a GPU.
-    let on_gpu = EngineOptions { kv_offload_tokens: 0, ..options };
+    let on_gpu = EngineOptions { kv_offload_tokens: 0, cache: KvCacheType::F16, ..options };
     let (fit, chosen) =
         Fit::on(placed, &settings.path, &choices(on_gpu, slots, kv_cache_types(&settings.cargo)?))?;
     if fit.placement.gpus.is_empty() {
@@ -347,6 +362,15 @@ fn kv_cache_types(cargo: &CargoSpec) -> Result<&'static [KvCacheType], Failure> 
     }
 }
 
+/// How strongly the adapter of a Cargo changes the weights: its setting `lora_scale`, 1 if absent.
+fn adapter_scale(cargo: &CargoSpec) -> Result<f32, Failure> {
+    let Some(setting) = cargo.engine.get("lora_scale") else { return Ok(1.0) };
+    let scale = setting.as_f64().filter(|scale| (-10.0..=10.0).contains(scale));
+    scale.map(|scale| scale as f32).ok_or_else(|| {
+        Failure::of_job(FailureCode::ModelRejected, "the engine setting lora_scale must be from -10 to 10")
+    })
+}
+
 fn check(path: &Path) -> Result<Header, Failure> {
     Header::check(path).map_err(|error| {
         let message = format!("the model file is invalid: {error}");
@@ -368,15 +392,39 @@ struct Sizes {
     kv_offload: u32,
 }
 
+/// Contexts in main memory: values in 8 bits if the Cargo allows it and not every slot has its full context with 16.
+fn on_processor(
+    settings: &Settings,
+    header: &Header,
+    slots: u32,
+    types: &[KvCacheType],
+) -> (Sizes, KvCacheType) {
+    let whole = context_sizes(settings, header, slots, KvCacheType::F16);
+    let is_short = u64::from(whole.total) < u64::from(whole.each) * u64::from(slots);
+    // Rows of other lengths cannot be divided into blocks of 32 values.
+    let is_possible = head_sizes(header).iter().all(|size| size % 32 == 0);
+    if is_short && is_possible && types.contains(&KvCacheType::Q8_0) {
+        (context_sizes(settings, header, slots, KvCacheType::Q8_0), KvCacheType::Q8_0)
+    } else {
+        (whole, KvCacheType::F16)
+    }
+}
+
 /// Every slot gets its full context if the memory allows, and idle conversations as much again; if memory is short, jobs come first.
-fn context_sizes(settings: &Settings, header: &Header, slots: u32) -> Sizes {
+fn context_sizes(settings: &Settings, header: &Header, slots: u32, cache: KvCacheType) -> Sizes {
     let trained = trained_context(header).unwrap_or(USUAL_CONTEXT);
     let wanted = match settings.cargo.limits.context_tokens {
         0 => USUAL_CONTEXT,
         named => u32::try_from(named).unwrap_or(u32::MAX),
     };
     let each = wanted.min(trained).max(64);
-    let per_token = cache_bytes_per_layer(header).saturating_mul(header.layer_bytes().len() as u64).max(1);
+    let per_token = cache_bytes_per_layer(header).saturating_mul(header.layer_bytes().len() as u64);
+    let per_token = match cache {
+        // 32 values of 8 bits have one scale of 16.
+        KvCacheType::Q8_0 => per_token.saturating_mul(17) / 32,
+        _ => per_token,
+    }
+    .max(1);
     let affordable = match settings.memory_limit_mb {
         0 => u64::MAX,
         limit => (limit << 20) / CACHE_SHARE / per_token,

@@ -1,6 +1,8 @@
 //! From logits to a token. The random draw for a position depends only on the seed and that position, so that a reply can be continued on
 //! another Island with the same result.
 
+use std::collections::BTreeMap;
+
 use llama_cpp_2::{
     context::LlamaContext,
     sampling::LlamaSampler,
@@ -11,7 +13,7 @@ use llama_cpp_2::{
 const REPETITION_WINDOW: i32 = 64;
 
 /// How tokens are sampled.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
     /// 0 always takes the most likely token.
     pub temperature: f32,
@@ -29,6 +31,10 @@ pub struct Sampling {
     pub presence: f32,
     /// Lowers them once for each time they were written.
     pub frequency: f32,
+    /// Numbers that are added to the logits of tokens.
+    pub bias: BTreeMap<i32, f32>,
+    /// Number of most likely tokens whose probabilities are reported beside that of each chosen one; `None` for no report.
+    pub logprobs: Option<usize>,
 }
 
 impl Default for Sampling {
@@ -42,8 +48,22 @@ impl Default for Sampling {
             repetition: 1.0,
             presence: 0.0,
             frequency: 0.0,
+            bias: BTreeMap::new(),
+            logprobs: None,
         }
     }
+}
+
+/// A token and the natural logarithm of its probability.
+pub type TokenProbability = (LlamaToken, f64);
+
+/// The probabilities at the position of a chosen token, before settings and grammars change them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Probabilities {
+    /// The chosen token.
+    pub chosen: TokenProbability,
+    /// The most likely tokens, the most likely one first.
+    pub top: Vec<TokenProbability>,
 }
 
 /// Samples the tokens of one reply.
@@ -80,12 +100,12 @@ impl Sampler {
             sampler.accept_many(&tokens[tokens.len().saturating_sub(REPETITION_WINDOW as usize)..]);
         }
         Self {
-            settings,
             repetition,
             writing: writing.then(|| {
                 LlamaSampler::penalties(n_vocab, window, 1.0, settings.frequency, settings.presence)
             }),
             filters: filters(&settings),
+            settings,
             grammar,
             drawn: 0,
         }
@@ -97,7 +117,20 @@ impl Sampler {
         self.choose_by(logits, in_answer)
     }
 
+    /// The probabilities of `token` and its alternatives in row `row` of the batch that was just decoded; `None` if they are not reported.
+    pub fn probabilities(
+        &self,
+        context: &LlamaContext<'_>,
+        row: i32,
+        token: LlamaToken,
+    ) -> Option<Probabilities> {
+        let count = self.settings.logprobs?;
+        Some(probabilities(context.get_logits_ith(row), token, count))
+    }
+
     fn choose_by(&mut self, logits: &[f32], in_answer: bool) -> LlamaToken {
+        let biased = biased(logits, &self.settings.bias);
+        let logits = biased.as_deref().unwrap_or(logits);
         let mut token = if self.is_plain() { likeliest(logits) } else { self.choose_among(logits, false) };
         if in_answer {
             // A grammar checks one token first: checking a whole vocabulary takes longer than decoding.
@@ -172,6 +205,33 @@ fn filters(settings: &Sampling) -> LlamaSampler {
         Some(LlamaSampler::temp(settings.temperature)),
     ];
     LlamaSampler::chain(chain.into_iter().flatten(), true)
+}
+
+/// The logits with the bias of single tokens; `None` without any.
+fn biased(logits: &[f32], bias: &BTreeMap<i32, f32>) -> Option<Vec<f32>> {
+    if bias.is_empty() {
+        return None;
+    }
+    let mut logits = logits.to_vec();
+    for (&token, bias) in bias {
+        if let Some(logit) = usize::try_from(token).ok().and_then(|token| logits.get_mut(token)) {
+            *logit += bias;
+        }
+    }
+    Some(logits)
+}
+
+fn probabilities(logits: &[f32], token: LlamaToken, count: usize) -> Probabilities {
+    let highest = f64::from(greatest(logits));
+    let weights =
+        logits.iter().filter(|logit| !logit.is_nan()).map(|&logit| (f64::from(logit) - highest).exp());
+    let total = highest + weights.sum::<f64>().ln();
+    let chosen = usize::try_from(token.0).ok().and_then(|token| logits.get(token)).copied();
+    let top = top(count.max(1), logits).into_iter().take(count);
+    Probabilities {
+        chosen: (token, f64::from(chosen.unwrap_or(f32::NEG_INFINITY)) - total),
+        top: top.map(|(id, logit)| (LlamaToken(id), f64::from(logit) - total)).collect(),
+    }
 }
 
 /// Number of logits that are compared together: most blocks contain no candidate, which their maximum shows.
@@ -330,9 +390,9 @@ mod tests {
     #[test]
     fn penalties_count_what_was_written() {
         let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
-        assert_eq!(chosen(greedy, &[]), [0, 0, 0, 0]);
-        assert_eq!(chosen(Sampling { presence: 1.6, ..greedy }, &[LlamaToken(0)]), [0, 1, 2, 0]);
-        assert_eq!(chosen(Sampling { frequency: 0.6, ..greedy }, &[LlamaToken(0)]), [0, 1, 0, 2]);
+        assert_eq!(chosen(greedy.clone(), &[]), [0, 0, 0, 0]);
+        assert_eq!(chosen(Sampling { presence: 1.6, ..greedy.clone() }, &[LlamaToken(0)]), [0, 1, 2, 0]);
+        assert_eq!(chosen(Sampling { frequency: 0.6, ..greedy.clone() }, &[LlamaToken(0)]), [0, 1, 0, 2]);
         assert_eq!(
             chosen(Sampling { repetition: 1.5, ..greedy }, &[LlamaToken(0)])[0],
             1,
@@ -343,8 +403,34 @@ mod tests {
     #[test]
     fn one_candidate_is_always_chosen() {
         let hot = Sampling { temperature: 2.0, seed: 9, ..Sampling::default() };
-        assert_eq!(chosen(Sampling { top_k: 1, ..hot }, &[]), [0, 0, 0, 0]);
+        assert_eq!(chosen(Sampling { top_k: 1, ..hot.clone() }, &[]), [0, 0, 0, 0]);
         assert_eq!(chosen(Sampling { top_p: 0.0, ..hot }, &[]), [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_bias_raises_and_forbids_tokens() {
+        let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
+        let with = |bias: &[(i32, f32)]| Sampling { bias: bias.iter().copied().collect(), ..greedy.clone() };
+        assert_eq!(chosen(with(&[(2, 5.0)]), &[])[0], 2);
+        assert_eq!(chosen(with(&[(0, -100.0)]), &[])[0], 1);
+        assert_eq!(chosen(with(&[(99, 5.0), (-1, 5.0)]), &[])[0], 0, "unknown tokens have no effect");
+        let hot = Sampling { temperature: 1.0, top_k: 2, ..with(&[(0, -100.0)]) };
+        assert!(!chosen(hot, &[]).contains(&0));
+    }
+
+    #[test]
+    fn probabilities_are_those_of_the_softmax() {
+        let reported = probabilities(&[2.0, 1.5, f32::NAN, 1.0], LlamaToken(3), 2);
+        let total = (2.0_f64.exp() + 1.5_f64.exp() + 1.0_f64.exp()).ln();
+        let close = |(token, logprob): TokenProbability, id: i32, logit: f64| {
+            assert_eq!(token.0, id);
+            assert!((logprob - (logit - total)).abs() < 1e-6, "{logprob}");
+        };
+        close(reported.chosen, 3, 1.0);
+        assert_eq!(reported.top.len(), 2);
+        close(reported.top[0], 0, 2.0);
+        close(reported.top[1], 1, 1.5);
+        assert_eq!(probabilities(&[1.0], LlamaToken(0), 0).top, []);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! as a call.
 
 pub mod calls;
+pub(crate) mod forms;
 
 use serde_json::{Map, Value, json};
 
@@ -15,6 +16,8 @@ pub struct Offer {
     pub tools: Vec<Value>,
     /// Whether the reply must be a call.
     pub choice: Choice,
+    /// Whether only the first call of a reply counts.
+    pub is_single: bool,
 }
 
 /// An invalid field.
@@ -57,7 +60,14 @@ impl Offer {
             },
             Some(one) => Choice::Named(name_of(one).ok_or(no_choice)?.to_owned()),
         };
-        let offer = Self { tools: tools.clone(), choice };
+        let is_single = match fields.get("parallel_tool_calls") {
+            None => false,
+            Some(several) => {
+                let wrong = Wrong { field: "parallel_tool_calls", must: "true or false" };
+                !several.as_bool().ok_or(wrong)?
+            }
+        };
+        let offer = Self { tools: tools.clone(), choice, is_single };
         if let Choice::Named(name) = &offer.choice
             && !offer.has(name)
         {
@@ -69,6 +79,12 @@ impl Offer {
     /// Whether a function of this name is offered.
     pub fn has(&self, name: &str) -> bool {
         self.tools.iter().any(|tool| name_of(tool) == Some(name))
+    }
+
+    /// The JSON Schema of a function's arguments.
+    pub fn schema(&self, name: &str) -> Option<&Value> {
+        let tool = self.tools.iter().find(|tool| name_of(tool) == Some(name))?;
+        tool.pointer("/function/parameters")
     }
 
     /// The schema that the whole reply must match, if it must be a call.

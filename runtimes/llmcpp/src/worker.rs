@@ -20,6 +20,8 @@ use crate::{
 const MODEL: &str = "model";
 /// Name of the artifact that is its projector for pictures.
 const PROJECTOR: &str = "mmproj";
+/// Name of the artifact that is an adapter of its weights.
+const ADAPTER: &str = "lora";
 
 /// llama.cpp in a worker.
 #[derive(Debug, Clone, Copy, Default)]
@@ -58,6 +60,7 @@ impl EngineLoader for LlmcppEngine {
         let settings = Settings {
             path,
             projector: launch.artifacts.get(PROJECTOR).cloned(),
+            adapter: launch.artifacts.get(ADAPTER).cloned(),
             cargo: launch.cargo,
             slots: launch.slots,
             threads: launch.threads,

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf};
 
 use island_protocol::{
     cargo::CargoSpec,
+    chat::TokenLogprob,
     event::AttemptEvent,
     job::{FailureCode, Fault, FinishReason, Outcome},
 };
@@ -56,6 +57,7 @@ fn settings(slots: u32) -> Settings {
     Settings {
         path: model(),
         projector: None,
+        adapter: None,
         cargo: cargo(),
         slots,
         threads: 1,
@@ -381,4 +383,172 @@ async fn hostile_schemas_are_rejected() {
             play(&engine, json!({ "prompt": "x", "max_tokens": 4, "response_format": format })).await;
         assert_eq!(code(&played), FailureCode::InvalidInput);
     }
+}
+
+#[tokio::test]
+async fn text_without_a_template_continues_as_in_llama_cpp() {
+    let engine = engine(2).await;
+    for text in ["The sea was", "There was a house"] {
+        let played = play(&engine, json!({"raw_prompt": text, "max_tokens": 24})).await;
+        assert_eq!(played.text, bare_loop(text, 24), "{text}");
+    }
+    let played = play(&engine, json!({"raw_prompt": "The sea", "suffix": " was calm."})).await;
+    assert_eq!(code(&played), FailureCode::InvalidInput, "its vocabulary has no tokens for gaps");
+}
+
+/// Writes a copy of the model in which three words are the tokens that surround a gap. Names of these have as many bytes as the words.
+fn with_gap_tokens(path: &std::path::Path) {
+    let mut bytes = std::fs::read(model()).expect("the model");
+    let names: [&[u8; 14]; 3] = [b"<|fim_prefix|>", b"<|fim_suffix|>", b"<|fim_middle|>"];
+    let words = ["\u{120}acquaintance", "\u{120}conversation", "\u{120}particularly"];
+    for (name, word) in names.into_iter().zip(words) {
+        let entry = [&14_u64.to_le_bytes(), word.as_bytes()].concat();
+        let at =
+            bytes.windows(entry.len()).position(|window| window == entry).expect("a word of the vocabulary");
+        bytes[at + 8..at + entry.len()].copy_from_slice(name);
+    }
+    std::fs::write(path, bytes).expect("write");
+}
+
+#[tokio::test]
+async fn a_gap_is_filled_between_the_tokens_for_gaps() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("fim.gguf");
+    with_gap_tokens(&path);
+    let engine = Llmcpp::load(Settings { path, ..settings(1) }, |_, _| {}).await.expect("the model loads");
+    let tokens = async |input: Value| play(&engine, input).await.usage().prompt_tokens;
+    let before = tokens(json!({"raw_prompt": "The sea", "max_tokens": 1})).await;
+    let after = tokens(json!({"raw_prompt": " was calm.", "max_tokens": 1})).await;
+    let both = json!({"raw_prompt": "The sea", "suffix": " was calm.", "max_tokens": 8});
+    assert_eq!(tokens(both.clone()).await, before + after + 3);
+    assert!(!play(&engine, both).await.text.is_empty());
+    // In a text they are characters.
+    let spelt = tokens(json!({"raw_prompt": "<|fim_prefix|>", "max_tokens": 1})).await;
+    assert!(spelt > 3, "{spelt}");
+}
+
+fn logprobs(played: &Played) -> Vec<TokenLogprob> {
+    let of = |event: &AttemptEvent| match event {
+        AttemptEvent::Token { logprobs, .. } => logprobs.clone(),
+        _ => Vec::new(),
+    };
+    played.events.iter().flat_map(of).collect()
+}
+
+#[tokio::test]
+async fn probabilities_are_those_of_the_written_tokens() {
+    let engine = engine(2).await;
+    for question in QUESTIONS {
+        let greedy = json!({"prompt": question, "max_tokens": 20, "logprobs": true, "top_logprobs": 3});
+        let played = play(&engine, greedy).await;
+        let tokens = logprobs(&played);
+        assert_eq!(tokens.len() as u64, played.usage().completion_tokens);
+        let bytes: Vec<u8> = tokens.iter().flat_map(|one| one.token.bytes.clone()).collect();
+        assert_eq!(String::from_utf8_lossy(&bytes), played.text);
+        for TokenLogprob { token, top_logprobs } in &tokens {
+            assert_eq!(top_logprobs.len(), 3);
+            assert_eq!(&top_logprobs[0], token, "the most likely one was written");
+            assert!(token.logprob <= 0.0 && top_logprobs[0].logprob >= top_logprobs[1].logprob);
+            let share: f64 = top_logprobs.iter().map(|one| one.logprob.exp()).sum();
+            assert!(share <= 1.0 + 1e-6, "{share}");
+        }
+        let silent = play(&engine, json!({"prompt": question, "max_tokens": 20, "top_logprobs": 3})).await;
+        assert_eq!((silent.text.as_str(), logprobs(&silent)), (played.text.as_str(), Vec::new()));
+        // Those of a stop text are not sent.
+        let stop: String = played.text.chars().skip(6).take(5).collect();
+        let stopped = json!({"prompt": question, "max_tokens": 20, "logprobs": true, "stop": stop});
+        let played = play(&engine, stopped).await;
+        let length: usize = logprobs(&played).iter().map(|one| one.token.bytes.len()).sum();
+        assert!(length <= played.text.len(), "{length} of {:?}", played.text);
+    }
+}
+
+#[tokio::test]
+async fn a_bias_keeps_tokens_out_of_the_reply() {
+    let backend = &backend::start().expect("llama.cpp starts").llama;
+    let bare = LlamaModel::load_from_file(backend, model(), &LlamaModelParams::default()).expect("it loads");
+    let engine = engine(1).await;
+    let ask = |bias: Value| json!({"prompt": QUESTIONS[0], "max_tokens": 12, "logit_bias": bias});
+    let plain = play(&engine, ask(json!({}))).await.text;
+    let first = bare.vocab().tokenize(plain.as_bytes(), false, false)[0];
+    let biased = play(&engine, ask(json!({ first.0.to_string(): -100 }))).await.text;
+    assert_ne!(biased, plain);
+    let written = bare.vocab().tokenize(biased.as_bytes(), false, false);
+    assert!(!written.contains(&first), "{biased}");
+}
+
+#[tokio::test]
+async fn cached_values_have_8_bits_where_the_cargo_allows_it_and_memory_is_short() {
+    let with = |kv_cache: &str, memory_limit_mb| {
+        let mut cargo = cargo();
+        cargo.engine["kv_cache"] = kv_cache.into();
+        Settings { cargo, memory_limit_mb, ..settings(4) }
+    };
+    let mut texts = Vec::new();
+    for (kv_cache, limit) in [("f16", 0), ("q8_0", 0), ("f16", 8), ("q8_0", 8)] {
+        let engine = Llmcpp::load(with(kv_cache, limit), |_, _| {}).await.expect("the model loads");
+        assert_eq!(engine.context_tokens(), 1024, "one job has its whole context");
+        texts.push(play(&engine, json!({"prompt": QUESTIONS[0], "max_tokens": 40})).await.text);
+    }
+    assert_eq!(texts[0], texts[1], "with enough memory it makes no difference");
+    assert_eq!(texts[0], texts[2]);
+    assert!(!texts[3].is_empty());
+}
+
+/// A LoRA adapter of rank 1 for the output of the first layer's attention: GGUF of version 3.
+fn adapter(width: usize) -> Vec<u8> {
+    const FLOAT: u32 = 6;
+    const TEXT: u32 = 8;
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+    let entry = |name: &str, kind: u32, value: &[u8]| [&text(name), &kind.to_le_bytes()[..], value].concat();
+    let tensor = |name: &str, shape: [u64; 2], offset: u64| {
+        let sizes = [
+            2_u32.to_le_bytes().to_vec(),
+            shape.map(u64::to_le_bytes).concat(),
+            0_u32.to_le_bytes().to_vec(),
+        ];
+        [text(name), sizes.concat(), offset.to_le_bytes().to_vec()].concat()
+    };
+    let bytes = width as u64 * 4;
+    let mut file = [
+        b"GGUF".to_vec(),
+        3_u32.to_le_bytes().to_vec(),
+        2_u64.to_le_bytes().to_vec(),
+        4_u64.to_le_bytes().to_vec(),
+        entry("general.architecture", TEXT, &text("llama")),
+        entry("general.type", TEXT, &text("adapter")),
+        entry("adapter.type", TEXT, &text("lora")),
+        entry("adapter.lora.alpha", FLOAT, &1_f32.to_le_bytes()),
+        tensor("blk.0.attn_output.weight.lora_a", [width as u64, 1], 0),
+        tensor("blk.0.attn_output.weight.lora_b", [1, width as u64], bytes),
+    ]
+    .concat();
+    file.resize(file.len().next_multiple_of(32), 0);
+    let values = (0..2 * width).map(|at| if at % 3 == 0 { 0.5_f32 } else { -0.25 });
+    file.extend(values.flat_map(f32::to_le_bytes));
+    file
+}
+
+#[tokio::test]
+async fn an_adapter_changes_the_replies_by_its_scale() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("lora.gguf");
+    let with = |scale: Value| {
+        let mut cargo = cargo();
+        cargo.engine["lora_scale"] = scale;
+        Settings { adapter: Some(path.clone()), cargo, ..settings(1) }
+    };
+    std::fs::write(&path, adapter(256)).expect("write");
+    let reply =
+        async |engine: &Llmcpp| play(engine, json!({"prompt": QUESTIONS[0], "max_tokens": 24})).await.text;
+    let plain = reply(&engine(1).await).await;
+    let [none, strong] = [json!(0), json!(10)].map(with);
+    assert_eq!(reply(&Llmcpp::load(none, |_, _| {}).await.expect("it loads")).await, plain);
+    assert_ne!(reply(&Llmcpp::load(strong, |_, _| {}).await.expect("it loads")).await, plain);
+    let refused = Llmcpp::load(with(json!("much")), |_, _| {}).await.expect_err("no number");
+    assert!(refused.message.contains("lora_scale"), "{refused:?}");
+    // One for a model of another width.
+    std::fs::write(&path, adapter(128)).expect("write");
+    let refused = Llmcpp::load(with(json!(1)), |_, _| {}).await.expect_err("another model's");
+    assert_eq!((refused.fault, refused.code), (Fault::Job, FailureCode::ModelRejected), "{refused:?}");
 }

@@ -32,6 +32,7 @@ async fn engine(slots: u32) -> Llmcpp {
     let settings = Settings {
         path: file("island-tiny-vision.gguf"),
         projector: Some(file("island-tiny-vision-mmproj.gguf")),
+        adapter: None,
         cargo: cargo(),
         slots,
         threads: 1,
@@ -190,6 +191,7 @@ async fn a_model_without_a_projector_refuses_pictures() {
     let settings = Settings {
         path: file("island-tiny-chat.gguf"),
         projector: None,
+        adapter: None,
         cargo: cargo(),
         slots: 1,
         threads: 1,

@@ -3,6 +3,7 @@
 use std::io;
 
 use island_protocol::{
+    chat::{Logprob, TokenLogprob},
     event::{AttemptEvent, Numbered},
     job::Outcome,
 };
@@ -12,6 +13,10 @@ use serde::Serialize;
 pub const MAX_BATCH_EVENTS: usize = 512;
 /// Maximum length of the text of a token event, bytes; a worker splits longer texts.
 pub const MAX_TOKEN_BYTES: usize = 64 << 10;
+/// Maximum weight of the probabilities in a token event, bytes: thousands of tokens may wait for the end of a stop text.
+pub const MAX_LOGPROBS_BYTES: usize = 1 << 20;
+/// Bytes that a probability counts in addition to its texts.
+const LOGPROB_BYTES: usize = 32;
 /// Maximum length of a name in an event: of a phase, a state, an image format. Bytes; the coordinator has the same limit.
 pub const MAX_NAME_BYTES: usize = 100;
 /// Maximum length of a failure's message, characters; a worker cuts longer ones.
@@ -24,7 +29,9 @@ const EVENT_BYTES: usize = 16;
 /// Bytes of an event, as counted in frames and, on both sides, against the output limit of a job. An end counts with its encoded outcome.
 pub fn weight(event: &AttemptEvent) -> usize {
     let content = match event {
-        AttemptEvent::Token { content, .. } => content.len(),
+        AttemptEvent::Token { content, logprobs, .. } => {
+            content.len().saturating_add(logprobs_weight(logprobs))
+        }
         AttemptEvent::Status { state } => state.len(),
         AttemptEvent::Image(image) => image.data.len().saturating_add(image.format.len()),
         AttemptEvent::Progress { phase, .. } => phase.as_ref().map_or(0, String::len),
@@ -33,10 +40,20 @@ pub fn weight(event: &AttemptEvent) -> usize {
     content.saturating_add(EVENT_BYTES)
 }
 
+/// Bytes of probabilities, as they are counted.
+fn logprobs_weight(logprobs: &[TokenLogprob]) -> usize {
+    let one = |one: &Logprob| one.token.len() + one.bytes.len() + LOGPROB_BYTES;
+    let all = |token: &TokenLogprob| one(&token.token) + token.top_logprobs.iter().map(one).sum::<usize>();
+    logprobs.iter().map(all).sum()
+}
+
 /// What is longer in this event than it may be; `None` if nothing is.
 pub fn excess(event: &AttemptEvent) -> Option<&'static str> {
     let long_name = |name: &str| name.len() > MAX_NAME_BYTES;
     let (is_excess, what) = match event {
+        AttemptEvent::Token { logprobs, .. } if logprobs_weight(logprobs) > MAX_LOGPROBS_BYTES => {
+            (true, "the list of probabilities of a token")
+        }
         AttemptEvent::Token { content, .. } => (content.len() > MAX_TOKEN_BYTES, "the text of a token"),
         AttemptEvent::Status { state } => (long_name(state), "the name of a state"),
         AttemptEvent::Image(image) => (long_name(&image.format), "the format of an image"),

@@ -75,7 +75,7 @@ impl<'a> Printer<'a> {
         }
         match event.event {
             JobEvent::Token { reasoning: true, .. } => self.progress.set_message("reasoning"),
-            JobEvent::Token { content, reasoning: false } => self.text(&content)?,
+            JobEvent::Token { content, reasoning: false, .. } => self.text(&content)?,
             JobEvent::Status { state, .. } => self.progress.set_message(waiting_for(&state)),
             JobEvent::Progress { step, total, phase } => {
                 self.progress.at(phase.as_deref().unwrap_or("working"), step, total);

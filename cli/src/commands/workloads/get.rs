@@ -6,7 +6,7 @@ use island_protocol::ids::Slug;
 use crate::{
     output::{
         Output,
-        text::{price, yes_no},
+        text::{prices, yes_no},
     },
     settings::Settings,
 };
@@ -18,11 +18,12 @@ pub(super) async fn get(slug: &Slug, settings: &Settings, output: &Output) -> Re
     }
     let workload = answer.value;
     let entry = workload.entry;
+    let price = prices(&entry);
     output.fields(&[
         ("Slug", entry.slug.to_string()),
         ("Name", entry.name),
         ("Runtime", entry.runtime_type.to_string()),
-        ("Price", price(entry.price_per_job)),
+        ("Price", price),
         ("VRAM", format!("{} MB", entry.required_vram_mb)),
         ("RAM", format!("{} MB", entry.required_ram_mb)),
         ("Enabled", yes_no(workload.is_enabled)),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     args::CargoFilter,
-    output::{Column, Output, text::price},
+    output::{Column, Output, text::prices},
     settings::Settings,
 };
 
@@ -46,7 +46,7 @@ pub(super) async fn list(filter: &CargoFilter, settings: &Settings, output: &Out
             entry.slug.to_string(),
             entry.name.clone(),
             entry.runtime_type.to_string(),
-            price(entry.price_per_job),
+            prices(entry),
             if workload.is_enabled { islands.to_string() } else { "disabled".into() },
         ]
     });

@@ -1,15 +1,20 @@
-//! A reply in the form of OpenAI's chat API.
+//! Replies in the form of OpenAI's chat API.
+
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use island_protocol::{
-    chat::{ChatChunk, ChatCompletion, ChatMessage, Choice, ChunkChoice, Delta, ToolCallDelta},
+    chat::{
+        ChatChunk, ChatCompletion, ChatMessage, Choice, ChunkChoice, Delta, Logprobs, TokenLogprob,
+        ToolCallDelta,
+    },
     job::{FinishReason, Usage},
 };
 use serde_json::Value;
 
 use super::{
-    reply::{Head, Part, Whole},
-    stream::Encode,
+    reply::{Head, Part, Whole, sum},
+    stream::{Encode, Tally},
 };
 use crate::{api::ApiError, sse};
 
@@ -17,9 +22,22 @@ fn id(head: &Head) -> String {
     format!("chatcmpl-{}", head.job)
 }
 
-/// The whole reply.
-pub(super) fn whole(head: &Head, whole: Whole) -> ChatCompletion {
-    let Whole { reasoning, text, calls, usage, finish_reason } = whole;
+/// The whole replies of one request.
+pub(super) fn whole(head: &Head, wholes: Vec<Whole>, logprobs: bool) -> ChatCompletion {
+    let usage = sum(wholes.iter().map(|whole| &whole.usage));
+    let choices = (0..).zip(wholes).map(|(index, whole)| choice(index, whole, logprobs)).collect();
+    ChatCompletion {
+        id: id(head),
+        object: "chat.completion".to_owned(),
+        created: head.created,
+        model: head.model.clone(),
+        choices,
+        usage,
+    }
+}
+
+fn choice(index: u32, whole: Whole, has_logprobs: bool) -> Choice {
+    let Whole { reasoning, text, logprobs, calls, finish_reason, .. } = whole;
     let content = if text.is_empty() && calls.is_some() { Value::Null } else { Value::String(text) };
     let message = ChatMessage {
         role: "assistant".to_owned(),
@@ -28,65 +46,76 @@ pub(super) fn whole(head: &Head, whole: Whole) -> ChatCompletion {
         tool_calls: calls,
         ..ChatMessage::default()
     };
-    ChatCompletion {
-        id: id(head),
-        object: "chat.completion".to_owned(),
-        created: head.created,
-        model: head.model.clone(),
-        choices: vec![Choice { index: 0, message, finish_reason }],
-        usage,
-    }
+    Choice { index, message, logprobs: has_logprobs.then_some(Logprobs { content: logprobs }), finish_reason }
 }
 
-/// Writes `data` events that end with `data: [DONE]`, which does not follow an error.
+/// Writes `data` events of one of the replies. Those of the last one to end are followed by `data: [DONE]`, which does not follow an error.
 pub(super) struct Chunks {
-    pub(super) include_usage: bool,
+    /// Of the first reply.
+    head: Head,
+    /// Number of the reply.
+    index: u32,
+    tally: Arc<Tally>,
+    include_usage: bool,
+}
+
+impl Chunks {
+    /// The encoders of all replies to a request; `head` is that of the first one.
+    pub(super) fn of(head: &Head, replies: usize, include_usage: bool) -> impl Iterator<Item = Self> {
+        let (head, tally) = (head.clone(), Arc::new(Tally::new(replies)));
+        (0..).map(move |index| Self { head: head.clone(), index, tally: tally.clone(), include_usage })
+    }
+
+    fn chunk(&self, delta: Delta, logprobs: Vec<TokenLogprob>, finish_reason: Option<FinishReason>) -> Bytes {
+        let logprobs = (!logprobs.is_empty()).then_some(Logprobs { content: logprobs });
+        self.chunk_of(vec![ChunkChoice { index: self.index, delta, logprobs, finish_reason }], None)
+    }
+
+    fn chunk_of(&self, choices: Vec<ChunkChoice>, usage: Option<Usage>) -> Bytes {
+        sse::data_frame(&ChatChunk {
+            id: id(&self.head),
+            object: "chat.completion.chunk".to_owned(),
+            created: self.head.created,
+            model: self.head.model.clone(),
+            choices,
+            usage,
+        })
+    }
 }
 
 impl Encode for Chunks {
-    fn begin(&mut self, head: &Head) -> Bytes {
+    fn begin(&mut self, _head: &Head) -> Bytes {
         let role = Some("assistant".to_owned());
-        chunk(head, Delta { role, content: Some(String::new()), ..Delta::default() }, None)
+        self.chunk(Delta { role, content: Some(String::new()), ..Delta::default() }, Vec::new(), None)
     }
 
-    fn part(&mut self, head: &Head, part: Part) -> Bytes {
+    fn part(&mut self, _head: &Head, part: Part) -> Bytes {
         match part {
             Part::Reasoning(text) => {
-                chunk(head, Delta { reasoning_content: Some(text), ..Delta::default() }, None)
+                self.chunk(Delta { reasoning_content: Some(text), ..Delta::default() }, Vec::new(), None)
             }
-            Part::Text(text) => chunk(head, Delta { content: Some(text), ..Delta::default() }, None),
+            Part::Text { text, logprobs } => {
+                self.chunk(Delta { content: Some(text), ..Delta::default() }, logprobs, None)
+            }
             Part::Calls(calls) => {
                 let calls = (0..).zip(calls).map(|(index, call)| ToolCallDelta { index, call });
                 let tool_calls = Some(calls.collect());
-                chunk(head, Delta { tool_calls, ..Delta::default() }, None)
+                self.chunk(Delta { tool_calls, ..Delta::default() }, Vec::new(), None)
             }
             Part::Done { usage, finish_reason } => {
-                let mut bytes = BytesMut::from(chunk(head, Delta::default(), Some(finish_reason)));
-                if self.include_usage {
-                    bytes.extend(chunk_of(head, Vec::new(), Some(usage)));
+                let mut bytes = BytesMut::from(self.chunk(Delta::default(), Vec::new(), Some(finish_reason)));
+                if let Some(usage) = self.tally.ended(&usage) {
+                    if self.include_usage {
+                        bytes.extend(self.chunk_of(Vec::new(), Some(usage)));
+                    }
+                    bytes.extend(sse::CHAT_DONE);
                 }
-                bytes.extend(sse::CHAT_DONE);
                 bytes.freeze()
             }
         }
     }
 
-    fn error(&self, error: ApiError) -> Bytes {
+    fn error(&mut self, _head: &Head, error: ApiError) -> Bytes {
         sse::data_frame(&error.body())
     }
-}
-
-fn chunk(head: &Head, delta: Delta, finish_reason: Option<FinishReason>) -> Bytes {
-    chunk_of(head, vec![ChunkChoice { index: 0, delta, finish_reason }], None)
-}
-
-fn chunk_of(head: &Head, choices: Vec<ChunkChoice>, usage: Option<Usage>) -> Bytes {
-    sse::data_frame(&ChatChunk {
-        id: id(head),
-        object: "chat.completion.chunk".to_owned(),
-        created: head.created,
-        model: head.model.clone(),
-        choices,
-        usage,
-    })
 }

@@ -1,12 +1,12 @@
 //! Reads the reply of a job, whatever the API in whose form it is answered.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, ops::Add, sync::Arc, time::Duration};
 
 use island_protocol::{
-    chat::ToolCall,
+    chat::{TokenLogprob, ToolCall},
     event::JobEvent,
-    ids::JobId,
-    job::{FinishReason, Usage},
+    ids::{HostId, JobId},
+    job::{CompletionTokensDetails, FinishReason, Usage},
     problem::Code,
 };
 use serde_json::Value;
@@ -53,7 +53,7 @@ pub(super) enum Piece {
 #[derive(Debug)]
 pub(in crate::api) enum Part {
     Reasoning(String),
-    Text(String),
+    Text { text: String, logprobs: Vec<TokenLogprob> },
     Calls(Vec<ToolCall>),
     Done { usage: Usage, finish_reason: FinishReason },
 }
@@ -63,9 +63,32 @@ pub(in crate::api) enum Part {
 pub(in crate::api) struct Whole {
     pub reasoning: String,
     pub text: String,
+    /// Probabilities of the tokens of the text, if requested.
+    pub logprobs: Vec<TokenLogprob>,
     pub calls: Option<Vec<ToolCall>>,
     pub usage: Usage,
     pub finish_reason: FinishReason,
+}
+
+/// What several replies used.
+pub(in crate::api) fn sum<'u>(all: impl IntoIterator<Item = &'u Usage>) -> Usage {
+    all.into_iter().fold(Usage::default(), |total, one| {
+        let details = [total.completion_tokens_details, one.completion_tokens_details];
+        let reasoning_tokens = details.iter().flatten().map(|details| details.reasoning_tokens).sum();
+        Usage {
+            completion_tokens_details: details
+                .iter()
+                .any(Option::is_some)
+                .then_some(CompletionTokensDetails { reasoning_tokens }),
+            credits_used: [total.credits_used, one.credits_used].into_iter().flatten().reduce(Add::add),
+            fuel: total.fuel.or(one.fuel),
+            device: total.device.or_else(|| one.device.clone()),
+            ..Usage::tokens(
+                total.prompt_tokens.saturating_add(one.prompt_tokens),
+                total.completion_tokens.saturating_add(one.completion_tokens),
+            )
+        }
+    })
 }
 
 /// The error for a failed job.
@@ -92,6 +115,11 @@ impl Reply {
     /// What is known before the first part.
     pub(in crate::api) fn head(&self) -> &Head {
         &self.head
+    }
+
+    /// The Island that runs the job, and whether it ran the last one of the same conversation.
+    pub(super) fn island(&self) -> Option<(HostId, bool)> {
+        self.handle.island()
     }
 
     /// Whether there is nothing to send yet.
@@ -150,19 +178,21 @@ impl Reply {
     fn record(&mut self, event: &JobEvent) {
         match event {
             // Tokens of a tool call have no text.
-            JobEvent::Token { content, .. } if content.is_empty() => {}
-            JobEvent::Token { content, reasoning: true } => {
+            JobEvent::Token { content, logprobs, .. } if content.is_empty() && logprobs.is_empty() => {}
+            JobEvent::Token { content, reasoning: true, .. } => {
                 if self.shows_reasoning {
                     self.ready.push_back(Piece::Part(Part::Reasoning(content.clone())));
                 }
             }
-            JobEvent::Token { content, reasoning: false } => {
+            JobEvent::Token { content, reasoning: false, logprobs } => {
                 self.wrote_text = true;
-                self.ready.push_back(Piece::Part(Part::Text(content.clone())));
+                let (text, logprobs) = (content.clone(), logprobs.clone());
+                self.ready.push_back(Piece::Part(Part::Text { text, logprobs }));
             }
             JobEvent::Done { usage, output, finish_reason } => {
                 if let (false, Some(Value::String(text))) = (self.wrote_text, output) {
-                    self.ready.push_back(Piece::Part(Part::Text(text.clone())));
+                    let part = Part::Text { text: text.clone(), logprobs: Vec::new() };
+                    self.ready.push_back(Piece::Part(part));
                 }
                 if let Some(calls) = output.as_ref().and_then(|output| output.get("tool_calls")) {
                     // The output was checked against the Cargo's schema when the job ended.
@@ -181,16 +211,20 @@ impl Reply {
 
     /// Waits for the whole reply.
     pub(in crate::api) async fn whole(mut self) -> Result<Whole, ApiError> {
-        let (mut reasoning, mut text, mut calls) = (String::new(), String::new(), None);
+        let (mut reasoning, mut text, mut logprobs, mut calls) =
+            (String::new(), String::new(), Vec::new(), None);
         while self.fill().await {
             while let Some(piece) = self.ready.pop_front() {
                 match piece {
                     Piece::Failed { code, message } => return Err(problem(&code, &message)),
                     Piece::Part(Part::Reasoning(more)) => reasoning.push_str(&more),
-                    Piece::Part(Part::Text(more)) => text.push_str(&more),
+                    Piece::Part(Part::Text { text: more, logprobs: of_more }) => {
+                        text.push_str(&more);
+                        logprobs.extend(of_more);
+                    }
                     Piece::Part(Part::Calls(made)) => calls = Some(made),
                     Piece::Part(Part::Done { usage, finish_reason }) => {
-                        return Ok(Whole { reasoning, text, calls, usage, finish_reason });
+                        return Ok(Whole { reasoning, text, logprobs, calls, usage, finish_reason });
                     }
                 }
             }

@@ -1,17 +1,22 @@
 //! From a chat request to the input of a job.
 
+use std::collections::BTreeMap;
+
 use island_protocol::{
     chat::{ChatMessage, ChatRequest},
+    completions::CompletionRequest,
+    ids::{AccountId, Slug},
+    preferences::Preferences,
     problem::Code,
 };
 use serde_json::{Map, Value, json};
 
-use crate::{api::ApiError, catalogue::Cargo};
+use crate::{api::ApiError, catalogue::Cargo, job::conversation};
 
 /// Maximum bytes of a JSON Schema for replies.
 const MAX_SCHEMA: usize = 64 << 10;
 /// Settings that become input of a Cargo under the same name.
-const OPTIONS: [&str; 12] = [
+const OPTIONS: [&str; 15] = [
     "temperature",
     "top_p",
     "presence_penalty",
@@ -24,6 +29,9 @@ const OPTIONS: [&str; 12] = [
     "response_format",
     "reasoning_effort",
     "max_reasoning_tokens",
+    "logit_bias",
+    "logprobs",
+    "top_logprobs",
 ];
 /// Maximum number of pictures in one conversation.
 const MAX_IMAGES: usize = 16;
@@ -34,18 +42,32 @@ const IMAGE_DATA: [&str; 3] =
 /// A chat request, mapped to the names of inputs.
 #[derive(Debug)]
 pub(in crate::api) struct Chat {
-    pub model: String,
+    /// Names of models, the preferred one first.
+    pub models: Vec<String>,
+    pub preferences: Preferences,
+    /// Number of replies.
+    pub replies: u32,
+    /// Whether the answer contains the probabilities of tokens.
+    pub logprobs: bool,
     pub stream: bool,
     pub include_usage: bool,
     /// Whether the answer contains the reasoning.
     pub shows_reasoning: bool,
     /// Whether a message contains a picture.
     pub has_images: bool,
-    /// With each content as one string, or as parts if one of them is a picture.
-    messages: Vec<ChatMessage>,
+    source: Source,
     max_tokens: Option<u64>,
     /// Settings and tools, by name.
     options: Map<String, Value>,
+}
+
+/// What is continued.
+#[derive(Debug)]
+enum Source {
+    /// A conversation, with each content as one string, or as parts if one of them is a picture.
+    Messages(Vec<ChatMessage>),
+    /// A text, and the one after the gap that is filled.
+    Text { before: String, after: Option<String> },
 }
 
 fn invalid(param: &str, message: impl Into<String>) -> ApiError {
@@ -65,30 +87,96 @@ impl Chat {
         let mut options = Map::new();
         if let Some((tools, choice)) = tools(&request)? {
             options.extend([("tools".to_owned(), tools), ("tool_choice".to_owned(), choice)]);
+            if let Some(several) = request.parallel_tool_calls {
+                options.insert("parallel_tool_calls".to_owned(), several.into());
+            }
         }
+        check_probabilities(request.logprobs, request.top_logprobs)?;
+        check_bias(request.logit_bias.as_ref())?;
         let mut settings = json!(request);
         let known = OPTIONS.map(|name| (name.to_owned(), settings[name].take()));
         options.extend(known.into_iter().filter(|(_, value)| !value.is_null()));
         Ok(Self {
-            model: request.model,
+            models: [request.model].into_iter().chain(request.models.unwrap_or_default()).collect(),
+            preferences: request.preferences.unwrap_or_default(),
+            replies: request.n.unwrap_or(1).max(1),
+            logprobs: request.logprobs == Some(true),
             stream: request.stream,
             include_usage: request.stream_options.is_some_and(|options| options.include_usage),
             shows_reasoning,
             has_images: images > 0,
-            messages: request.messages.into_iter().enumerate().map(flattened).collect::<Result<_, _>>()?,
+            source: Source::Messages(
+                request.messages.into_iter().enumerate().map(flattened).collect::<Result<_, _>>()?,
+            ),
             max_tokens: request.max_completion_tokens.or(request.max_tokens),
             options,
         })
     }
 
-    /// The input of a job: a conversation if the Cargo takes one, otherwise one prompt. Settings that the Cargo does not have are
+    /// Maps a request that continues a text.
+    pub(in crate::api) fn of_text(request: CompletionRequest) -> Result<Self, ApiError> {
+        check_bias(request.logit_bias.as_ref())?;
+        let before = text_of(&request.prompt).ok_or_else(|| invalid("prompt", "prompt must be one text"))?;
+        let (before, after) = (before.to_owned(), request.suffix.clone().filter(|after| !after.is_empty()));
+        let mut settings = json!(request);
+        let known = OPTIONS.map(|name| (name.to_owned(), settings[name].take()));
+        let mut options: Map<String, Value> =
+            known.into_iter().filter(|(_, value)| !value.is_null()).collect();
+        if let Some(top) = request.logprobs {
+            options.extend([("logprobs".to_owned(), true.into()), ("top_logprobs".to_owned(), top.into())]);
+        }
+        Ok(Self {
+            models: [request.model].into_iter().chain(request.models.unwrap_or_default()).collect(),
+            preferences: request.preferences.unwrap_or_default(),
+            replies: request.n.unwrap_or(1).max(1),
+            logprobs: request.logprobs.is_some(),
+            stream: request.stream,
+            include_usage: request.stream_options.is_some_and(|options| options.include_usage),
+            shows_reasoning: false,
+            has_images: false,
+            source: Source::Text { before, after },
+            max_tokens: request.max_tokens,
+            options,
+        })
+    }
+
+    /// Checks that the Cargo can serve the request.
+    pub(super) fn check(&self, cargo: &Cargo) -> Result<(), ApiError> {
+        let slug = &cargo.entry.slug;
+        if self.has_images && !cargo.sees() {
+            return Err(invalid("messages", format!("the model {slug} takes no pictures")));
+        }
+        if matches!(self.source, Source::Text { .. }) && !cargo.takes("raw_prompt") {
+            return Err(invalid("model", format!("the model {slug} does not continue texts")));
+        }
+        if self.logprobs && !cargo.takes("logprobs") {
+            return Err(invalid("logprobs", format!("the model {slug} does not report probabilities")));
+        }
+        Ok(())
+    }
+
+    /// The identities of the conversation's beginnings for an account, the whole one first.
+    pub(super) fn beginnings(&self, account: AccountId, cargo: &Slug) -> Vec<String> {
+        let Source::Messages(messages) = &self.source else { return Vec::new() };
+        let messages: Vec<Value> = messages.iter().map(|message| json!(message)).collect();
+        conversation::beginnings(account, cargo, &messages)
+    }
+
+    /// The input of the job for one of the replies: a conversation if the Cargo takes one, otherwise one prompt. Settings that the Cargo does not have are
     /// left out, and `max_tokens` is at most the Cargo's limit.
-    pub(super) fn input_for(&self, cargo: &Cargo) -> Map<String, Value> {
+    pub(super) fn input_for(&self, cargo: &Cargo, reply: u32) -> Map<String, Value> {
         let mut input = Map::new();
-        if cargo.takes("messages") {
-            input.insert("messages".to_owned(), json!(self.messages));
-        } else {
-            input.insert("prompt".to_owned(), Value::String(self.prompt()));
+        match &self.source {
+            Source::Messages(messages) if cargo.takes("messages") => {
+                input.insert("messages".to_owned(), json!(messages));
+            }
+            Source::Messages(messages) => {
+                input.insert("prompt".to_owned(), Value::String(joined(messages)));
+            }
+            Source::Text { before, after } => {
+                input.insert("raw_prompt".to_owned(), before.clone().into());
+                input.extend(after.clone().map(|after| ("suffix".to_owned(), after.into())));
+            }
         }
         if let Some(max_tokens) = self.max_tokens.filter(|_| cargo.takes("max_tokens")) {
             let limit = cargo.spec.limits.max_tokens;
@@ -97,13 +185,42 @@ impl Chat {
         }
         let known = self.options.iter().filter(|(name, _)| cargo.takes(name));
         input.extend(known.map(|(name, value)| (name.clone(), value.clone())));
+        // The same seed would write the same reply.
+        if let Some(seed) = input.get("seed").and_then(Value::as_i64).filter(|_| reply > 0) {
+            input.insert("seed".to_owned(), seed.wrapping_add(reply.into()).into());
+        }
         input
     }
+}
 
-    fn prompt(&self) -> String {
-        let lines: Vec<&str> = self.messages.iter().filter_map(|message| message.content.as_str()).collect();
-        lines.join("\n")
+fn joined(messages: &[ChatMessage]) -> String {
+    let lines: Vec<&str> = messages.iter().filter_map(|message| message.content.as_str()).collect();
+    lines.join("\n")
+}
+
+/// A text that may be in a list of one.
+pub(super) fn text_of(prompt: &Value) -> Option<&str> {
+    match prompt {
+        Value::Array(list) if list.len() == 1 => list[0].as_str(),
+        one => one.as_str(),
     }
+}
+
+fn check_probabilities(wanted: Option<bool>, top: Option<u32>) -> Result<(), ApiError> {
+    if top.is_some() && wanted != Some(true) {
+        return Err(invalid("top_logprobs", "top_logprobs needs logprobs: true"));
+    }
+    Ok(())
+}
+
+fn check_bias(bias: Option<&BTreeMap<String, f64>>) -> Result<(), ApiError> {
+    let is_valid =
+        |(token, bias): (&String, &f64)| token.parse::<i32>().is_ok() && (-100.0..=100.0).contains(bias);
+    if bias.is_some_and(|bias| !bias.iter().all(is_valid)) {
+        let message = "logit_bias must be numbers from -100 to 100, by the numbers of tokens";
+        return Err(invalid("logit_bias", message));
+    }
+    Ok(())
 }
 
 fn check_size(format: Option<&Value>) -> Result<(), ApiError> {

@@ -3,10 +3,11 @@
 use std::convert::Infallible;
 
 use bytes::{Bytes, BytesMut};
-use futures::{Stream, stream};
-use island_protocol::problem::Code;
+use futures::{Stream, StreamExt as _, stream};
+use island_protocol::{job::Usage, problem::Code};
+use parking_lot::Mutex;
 
-use super::reply::{Head, Part, Piece, Reply, problem};
+use super::reply::{Head, Part, Piece, Reply, problem, sum};
 use crate::{
     api::{ApiError, jobs::stream::KEEP_ALIVE, slots::Slot},
     sse,
@@ -21,7 +22,46 @@ pub(in crate::api) trait Encode: Send + 'static {
     fn part(&mut self, head: &Head, part: Part) -> Bytes;
 
     /// The event of an error, the last one.
-    fn error(&self, error: ApiError) -> Bytes;
+    fn error(&mut self, head: &Head, error: ApiError) -> Bytes;
+}
+
+/// What all replies to a request used.
+#[derive(Debug)]
+pub(in crate::api) struct Tally(Mutex<(usize, Usage)>);
+
+impl Tally {
+    /// Of this number of replies.
+    pub(super) fn new(replies: usize) -> Self {
+        Self(Mutex::new((replies, Usage::default())))
+    }
+
+    /// Adds what an ended reply used. Returns the sum if it is the last one.
+    pub(super) fn ended(&self, usage: &Usage) -> Option<Usage> {
+        let mut tally = self.0.lock();
+        let (open, used) = &mut *tally;
+        *open = open.saturating_sub(1);
+        *used = sum([&*used, usage]);
+        (*open == 0).then(|| used.clone())
+    }
+}
+
+/// Streams the replies to a request as their parts arrive.
+pub(in crate::api) fn merged<E: Encode>(
+    replies: Vec<(Reply, E)>,
+    slot: Option<Slot>,
+) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    let mut slot = slot;
+    let is_single = replies.len() == 1;
+    let streams = replies.into_iter().map(|(reply, encoder)| {
+        let slot = if is_single { slot.take() } else { None };
+        Box::pin(frames(reply, encoder, slot))
+    });
+    let streams = stream::select_all(streams.collect::<Vec<_>>());
+    streams.map(move |frame| {
+        // Held until the last reply has ended.
+        let _slot = &slot;
+        frame
+    })
 }
 
 /// Streams the reply. An error is the last event.
@@ -66,7 +106,7 @@ impl<E: Encode> Streaming<E> {
         if !more {
             self.over = true;
             let moved = ApiError::new(Code::ServiceUnavailable, "the job moved to another coordinator");
-            bytes.extend(self.encoder.error(moved));
+            bytes.extend(self.encoder.error(self.reply.head(), moved));
         }
         if !self.begun {
             self.begun = true;
@@ -75,7 +115,7 @@ impl<E: Encode> Streaming<E> {
         while let Some(piece) = self.reply.next_ready() {
             let part = match piece {
                 Piece::Failed { code, message } => {
-                    bytes.extend(self.encoder.error(problem(&code, &message)));
+                    bytes.extend(self.encoder.error(self.reply.head(), problem(&code, &message)));
                     self.over = true;
                     continue;
                 }

@@ -55,7 +55,7 @@ fn recommend(cargo: &Cargo, demand: Demand) -> Option<Recommendation> {
         model_url: model.url.clone(),
         model_hash: model.sha256.map(|digest| digest.to_string()),
         runtime_type: cargo.entry.runtime_type.clone(),
-        estimated_earnings_per_job: cargo.entry.price_per_job.to_string(),
+        estimated_earnings_per_job: cargo.spec.usual_price().to_string(),
         queued_demand: demand.queued,
         demand_score: demand.score(),
         artifacts: artifacts.clone(),

@@ -10,9 +10,12 @@ use axum::{
 use island_daemon::traces::Kind;
 use island_protocol::{
     api::{Data, SubmitJob, SubmittedJob},
+    cargo::CargoEntry,
+    credits::MicroCredits,
     event::{JobEvent, Numbered},
     ids::{AccountId, JobId},
     job::JobStatus,
+    preferences::Preferences,
     problem::Code,
     time::Timestamp,
 };
@@ -29,7 +32,7 @@ use crate::{
         observe,
     },
     catalogue::Cargo,
-    job::Job,
+    job::{Agreement, Job, input_tokens},
     network::NotAccepted,
     storage::{
         StoreError,
@@ -47,11 +50,13 @@ pub(in crate::api) async fn submit(
     body::Keyed { caller, fields }: body::Keyed,
 ) -> Result<(StatusCode, Replayed, Json<Data<SubmittedJob>>), ApiError> {
     let key = IdempotencyKey::read(&headers, JOBS, &fields)?;
-    let SubmitJob { workload, input, priority } = fields.parse()?;
+    let SubmitJob { workload, input, priority, preferences } = fields.parse()?;
     let catalogue = api.execution.context().catalogue();
     let cargo = catalogue.named(&workload);
     let cargo = cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))?;
-    let (job, replayed) = match accept(&api, caller, cargo, input, priority, key, OnDisconnect::Run).await? {
+    let request =
+        Request { priority, preferences: preferences.unwrap_or_default(), key, ..Request::new(input) };
+    let (job, replayed) = match accept(&api, caller, cargo, request).await? {
         Submission::New(_, job) => (job, false),
         Submission::Existing(job) => (job, true),
     };
@@ -84,6 +89,41 @@ pub(in crate::api) enum Submission {
     Existing(Job),
 }
 
+/// A request for a job.
+#[derive(Debug)]
+pub(in crate::api) struct Request {
+    pub input: Map<String, Value>,
+    /// 0 to 100.
+    pub priority: u8,
+    pub preferences: Preferences,
+    pub key: Option<IdempotencyKey>,
+    pub on_disconnect: OnDisconnect,
+    /// Identities of the conversation's beginnings, the whole one first.
+    pub conversation: Vec<String>,
+    /// What is kept of the request of a stored response.
+    pub response: Option<String>,
+}
+
+impl Request {
+    /// A request for a job that runs to its end.
+    pub(in crate::api) fn new(input: Map<String, Value>) -> Self {
+        Self {
+            input,
+            priority: 0,
+            preferences: Preferences::default(),
+            key: None,
+            on_disconnect: OnDisconnect::Run,
+            conversation: Vec::new(),
+            response: None,
+        }
+    }
+
+    /// A request whose client waits for the job.
+    pub(in crate::api) fn waiting(input: Map<String, Value>, key: Option<IdempotencyKey>) -> Self {
+        Self { key, on_disconnect: OnDisconnect::Cancel, ..Self::new(input) }
+    }
+}
+
 /// Checks the input, commits the job with its hold and starts its runner, unless an earlier, identical request did so.
 /// A client that disconnects meanwhile does not interrupt this; `on_disconnect` decides what happens to its job
 /// afterwards.
@@ -91,11 +131,9 @@ pub(in crate::api) async fn accept(
     api: &Api,
     caller: Caller,
     cargo: &Arc<Cargo>,
-    input: Map<String, Value>,
-    priority: u8,
-    key: Option<IdempotencyKey>,
-    on_disconnect: OnDisconnect,
+    request: Request,
 ) -> Result<Submission, ApiError> {
+    let Request { input, priority, preferences, key, on_disconnect, conversation, response } = request;
     api.network.accepts(&cargo.entry.slug).map_err(not_accepted)?;
     let input = Value::Object(input);
     cargo.check_input(&input).map_err(|violation| {
@@ -120,6 +158,15 @@ pub(in crate::api) async fn accept(
         return Err(ApiError::new(Code::InvalidInput, "input must be an object"));
     };
     let mut job = new_job(api, caller.account, cargo, input, priority);
+    if let Some(most) = preferences.max_price.filter(|most| job.price > *most) {
+        let message = format!("the job may cost {} credits, and the request allows {most}", job.price);
+        return Err(ApiError::field(Code::ValidationError, "preferences.max_price", message));
+    }
+    job.agreement.preferences = preferences;
+    if !conversation.is_empty() {
+        job.holder = api.execution.context().store.counters().conversation(&conversation).await?;
+        job.conversation = conversation.into_iter().next();
+    }
     // A repeated request with the same key reads the result.
     job.cancel_unread = on_disconnect == OnDisconnect::Cancel && key.is_none();
     let trace = api.execution.context().traces.begin("job", Kind::Internal, observe::trace());
@@ -130,7 +177,8 @@ pub(in crate::api) async fn accept(
         let context = execution.context();
         let claim = key.as_ref().map(|key| key.claim(caller.account, life_ms));
         let (key, has_quotas) = (caller.key, caller.has_quotas);
-        let terms = Terms { coordinator: context.instance, key, has_quotas, limit, claim };
+        let response = response.as_deref();
+        let terms = Terms { coordinator: context.instance, key, has_quotas, limit, claim, response };
         let storing = new.trace.child("accept", Kind::Internal);
         let stored = jobs::accept(&context.store, &new.job, &terms).await;
         drop(storing);
@@ -177,6 +225,7 @@ pub(in crate::api) fn new_job(
         (Some(requested), Some(limit)) => Some(requested.min(limit)),
         (requested, limit) => requested.or(limit),
     };
+    let (price, agreement) = price(cargo, &input, max_tokens);
     let timeout_ms = i64::try_from(limits.timeout_s.saturating_mul(1000)).unwrap_or(i64::MAX / 4);
     Job {
         id: JobId(Uuid::now_v7()),
@@ -186,7 +235,8 @@ pub(in crate::api) fn new_job(
         status: JobStatus::Submitted,
         input,
         priority,
-        price: cargo.entry.price_per_job,
+        price,
+        agreement,
         max_tokens,
         attempt: 0,
         epoch: 0,
@@ -199,8 +249,25 @@ pub(in crate::api) fn new_job(
         started_at: None,
         parts: Vec::new(),
         cancel_unread: false,
+        conversation: None,
+        holder: None,
         end: None,
     }
+}
+
+/// The maximum cost of a job, and by what its cost is determined.
+fn price(cargo: &Cargo, input: &Map<String, Value>, max_tokens: Option<u64>) -> (MicroCredits, Agreement) {
+    let CargoEntry { price_per_job, token_prices, .. } = &cargo.entry;
+    if token_prices.is_zero() {
+        return (*price_per_job, Agreement::default());
+    }
+    let context = Some(cargo.spec.limits.context_tokens).filter(|tokens| *tokens > 0).unwrap_or(u64::MAX);
+    let most_input = input_tokens::count(input).max.min(context);
+    let most_output = max_tokens.unwrap_or(u64::MAX).min(context);
+    let tokens = token_prices.of(most_input, most_output);
+    let agreement =
+        Agreement { base_price: *price_per_job, token_prices: *token_prices, ..Agreement::default() };
+    (MicroCredits(price_per_job.0.saturating_add(tokens.0)), agreement)
 }
 
 fn refused(error: AcceptError, now: Timestamp) -> ApiError {

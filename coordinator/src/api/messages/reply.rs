@@ -59,7 +59,7 @@ fn call(call: ToolCall) -> Block {
 
 /// The whole reply.
 pub(super) fn whole(head: &Head, whole: Whole) -> MessageReply {
-    let Whole { reasoning, text, calls, usage, finish_reason } = whole;
+    let Whole { reasoning, text, calls, usage, finish_reason, .. } = whole;
     let thinking =
         (!reasoning.is_empty()).then(|| Block::Thinking { thinking: reasoning, signature: String::new() });
     let text = (!text.is_empty()).then_some(Block::Text { text });
@@ -131,7 +131,7 @@ impl Encode for Events {
         let mut bytes = BytesMut::new();
         match part {
             Part::Reasoning(text) => self.grow(Kind::Thinking, text, &mut bytes),
-            Part::Text(text) => self.grow(Kind::Text, text, &mut bytes),
+            Part::Text { text, .. } => self.grow(Kind::Text, text, &mut bytes),
             Part::Calls(calls) => {
                 for ToolCall { id, function, .. } in calls {
                     let block = Block::ToolUse { id, name: function.name, input: json!({}) };
@@ -151,7 +151,7 @@ impl Encode for Events {
         bytes.freeze()
     }
 
-    fn error(&self, error: ApiError) -> Bytes {
+    fn error(&mut self, _head: &Head, error: ApiError) -> Bytes {
         sse::named_frame("error", &error.in_anthropic_form().json())
     }
 }

@@ -35,6 +35,7 @@ pub(super) fn chat(request: MessagesRequest) -> Result<ChatRequest, ApiError> {
         tool_choice: request.tool_choice.map(choice),
         reasoning_effort,
         reasoning,
+        preferences: request.preferences,
         ..ChatRequest::default()
     })
 }

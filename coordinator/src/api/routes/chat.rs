@@ -7,10 +7,12 @@ use island_protocol::{
     },
     audio::AudioRequest,
     chat::{ChatChunk, ChatCompletion, ChatRequest, Embeddings, EmbeddingsRequest},
+    completions::{Completion, CompletionRequest},
     images::{ImageEvent, Images, ImagesRequest},
     messages::{MessageEvent, MessageReply, MessagesRequest},
     problem::Code,
     rerank::{RerankRequest, Reranking},
+    responses::{DeletedResponse, InputItems, Response, ResponseEvent, ResponseRequest},
 };
 use serde_json::json;
 
@@ -18,7 +20,7 @@ use super::{Routes, slug};
 use crate::{
     api::{
         audio::{self, AudioAnswer},
-        chat, embeddings, images, messages, models, rerank,
+        chat, embeddings, images, messages, models, rerank, responses,
     },
     openapi::operation::Operation,
 };
@@ -47,7 +49,17 @@ const AUDIO: &str = "Served by the Cargos of the task automatic-speech-recogniti
      `response_format` decides whether the answer is JSON, plain text or captions. Captions and `verbose_json` need a model that gives times, and \
      times of words one that gives these: others answer with 422. If the client disconnects, the job is cancelled. Unknown fields are ignored.";
 
-const MESSAGES: &str = "The API of Anthropic's clients, whose base URL is this one without its last part, `/v1`. The key may come in the header `x-api-key`. Models      are chosen as for chats, and reason only if `thinking` is enabled. Errors have the form of that API. If the client disconnects, the      job is cancelled. Unknown fields are ignored.";
+const MESSAGES: &str = "The API of Anthropic's clients, whose base URL is this one without its last part, `/v1`. The key may come in \
+     the header `x-api-key`. Models are chosen as for chats, and reason only if `thinking` is enabled. Errors have the form of that API. \
+     If the client disconnects, the job is cancelled. Unknown fields are ignored.";
+
+const COMPLETIONS: &str = "Continues a text as it is, without a chat template; with `suffix`, fills the gap between two texts, for models \
+     that were trained to. Models are chosen as for chats. With `stream`, the answer is Server-Sent Events of `data` lines that end with \
+     `data: [DONE]`. If the client disconnects, the job is cancelled. Unknown fields are ignored.";
+
+const RESPONSES: &str = "The newer API of OpenAI's clients. A response is stored with its job unless `store` is false, and later ones continue its \
+     conversation by `previous_response_id`. Tools are functions that the client runs. With `stream`, the answer is named Server-Sent Events. \
+     If the client disconnects, the job is cancelled, except in the background. Unknown fields are ignored.";
 
 /// Errors of a request that one job answers.
 const OF_ONE_JOB: [Code; 10] = [
@@ -64,7 +76,7 @@ const OF_ONE_JOB: [Code; 10] = [
 ];
 
 pub(super) fn add(routes: Routes) -> Routes {
-    messages_route(audio_routes(rerank_routes(openai(routes))))
+    responses_routes(messages_route(audio_routes(rerank_routes(completions_route(openai(routes))))))
 }
 
 fn rerank_routes(routes: Routes) -> Routes {
@@ -97,6 +109,68 @@ fn messages_route(routes: Routes) -> Routes {
             .fails(&[Code::ContextLengthExceeded, Code::ConcurrentStreamsExceeded])
             .answers_or_streams::<MessageReply, MessageEvent>("The reply"),
     )
+}
+
+fn completions_route(routes: Routes) -> Routes {
+    let example = json!({"model": "llm-chat", "prompt": "Once upon a time", "max_tokens": 32});
+    routes.post(
+        "/completions",
+        chat::continue_text,
+        Operation::keyed("Chat", "createCompletion", "Continue a text", Scope::Write)
+            .about(COMPLETIONS)
+            .idempotent()
+            .takes::<CompletionRequest>(Some(example))
+            .fails(&OF_ONE_JOB)
+            .fails(&[Code::ContextLengthExceeded, Code::ConcurrentStreamsExceeded])
+            .answers_or_streams::<Completion, Completion>("The completion"),
+    )
+}
+
+fn responses_routes(routes: Routes) -> Routes {
+    let example = json!({"model": "llm-chat", "input": "What is an island?", "max_output_tokens": 64});
+    let of_one = |id: &'static str, summary: &'static str, scope: Scope| {
+        Operation::keyed("Chat", id, summary, scope)
+            .segment("id", "Id of a response.", &json!({"type": "string"}))
+            .fails(&[Code::NotFound])
+    };
+    routes
+        .post(
+            "/responses",
+            responses::create,
+            Operation::keyed("Chat", "createResponse", "Create a response", Scope::Write)
+                .about(RESPONSES)
+                .idempotent()
+                .takes::<ResponseRequest>(Some(example))
+                .fails(&OF_ONE_JOB)
+                .fails(&[Code::ContextLengthExceeded, Code::ConcurrentStreamsExceeded])
+                .answers_or_streams::<Response, ResponseEvent>("The response"),
+        )
+        .get(
+            "/responses/{id}",
+            responses::get,
+            of_one("getResponse", "One stored response", Scope::Read)
+                .answers::<Response>(200, "The response"),
+        )
+        .delete(
+            "/responses/{id}",
+            responses::delete,
+            of_one("deleteResponse", "Delete a response and the data of its job", Scope::Write)
+                .fails(&[Code::JobNotFinal])
+                .answers::<DeletedResponse>(200, "The response was deleted"),
+        )
+        .post(
+            "/responses/{id}/cancel",
+            responses::cancel,
+            of_one("cancelResponse", "Cancel a response", Scope::Write)
+                .about("A response that has ended is answered as it is.")
+                .answers::<Response>(200, "The response"),
+        )
+        .get(
+            "/responses/{id}/input_items",
+            responses::input_items,
+            of_one("listResponseInputItems", "The items of a response's request", Scope::Read)
+                .answers::<InputItems>(200, "The items"),
+        )
 }
 
 fn audio_routes(routes: Routes) -> Routes {

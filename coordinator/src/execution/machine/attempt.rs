@@ -10,6 +10,12 @@ use tokio::time::Instant;
 
 use crate::lease::{Lease, LeaseTimeouts, Verdict};
 
+/// Phase of a renewal while files are downloaded.
+const FETCH: &str = "fetch";
+/// Maximum time of downloads that does not count against the time limit: a day's traffic of a slow line. A download without progress is a
+/// stall long before.
+const MAX_FETCH: Duration = Duration::from_hours(12);
+
 /// The Islands of an attempt. The leader gets the assignment, sends the output and renews the lease; members compute
 /// for it. Placement chooses a leader alone so far. Only the leader is in the job's row: members that a restarted
 /// coordinator does not know stop when their leader does.
@@ -46,6 +52,8 @@ pub(super) struct Attempt {
     connected_since: Instant,
     /// When it must have ended.
     deadline: Option<Instant>,
+    /// Time of downloads that did not count.
+    fetched: Duration,
     /// Since when it executes.
     executes: Option<Instant>,
     /// Model tokens delivered before it.
@@ -64,6 +72,7 @@ impl Attempt {
             expected: 0,
             connected_since: now,
             deadline: None,
+            fetched: Duration::ZERO,
             executes: None,
             tokens_before,
         }
@@ -124,21 +133,28 @@ impl Attempt {
     }
 
     /// Renews the lease. Returns whether the Island has to send its events again, from `next` on, which is the number
-    /// of the event that the log waits for.
+    /// of the event that the log waits for, and by how much the deadline was moved because files were downloaded: the time limit of a job is that of
+    /// its computation.
     pub(super) fn renew(
         &mut self,
         job: &LeasedJob,
         next: u64,
         connected_since: Instant,
         now: Instant,
-    ) -> bool {
+    ) -> (bool, Duration) {
+        let is_fetching = self.lease.phase() == Some(FETCH) && job.phase == FETCH && self.executes.is_none();
+        let passed = now.saturating_duration_since(self.lease.renewed());
+        let moved =
+            if is_fetching { passed.min(MAX_FETCH.saturating_sub(self.fetched)) } else { Duration::ZERO };
+        self.fetched += moved;
+        self.deadline = self.deadline.map(|deadline| deadline + moved);
         self.lease.renew(now, &job.phase, job.work);
         // Events may be in flight; they are requested again only if they should have arrived by now.
         let is_overdue = self.has_gap || self.expected == next || self.connected_since < connected_since;
         self.expected = next;
         self.connected_since = self.connected_since.max(connected_since);
         self.has_gap = false;
-        job.last_event >= next && is_overdue
+        (job.last_event >= next && is_overdue, moved)
     }
 
     /// Why it is lost, if it is. `resumed` is since when its messages could arrive without interruption.

@@ -77,7 +77,7 @@ impl Counter {
         let mut counter = Self::default();
         for Numbered { event, .. } in events {
             counter.encoded = counter.encoded.saturating_add(encoded_len(event));
-            if let JobEvent::Token { content, reasoning } = event {
+            if let JobEvent::Token { content, reasoning, .. } = event {
                 counter.reported += 1;
                 counter.reasoning += u64::from(*reasoning);
                 counter.text = counter.text.saturating_add(content.len() as u64);
@@ -91,12 +91,12 @@ impl Counter {
     pub(super) fn take(&mut self, event: AttemptEvent) -> Result<Taken, Malformed> {
         let short = |what, name: &str| if name.len() <= MAX_NAME { Ok(()) } else { Err(Malformed { what }) };
         let event = match event {
-            AttemptEvent::Token { content, count, reasoning } => {
+            AttemptEvent::Token { content, count, reasoning, logprobs } => {
                 let count = u64::from(count);
                 self.reported = self.reported.saturating_add(count);
                 self.reasoning = self.reasoning.saturating_add(if reasoning { count } else { 0 });
                 self.text = self.text.saturating_add(content.len() as u64);
-                JobEvent::Token { content, reasoning }
+                JobEvent::Token { content, reasoning, logprobs }
             }
             AttemptEvent::Progress { step, total, phase } => {
                 short("a phase", phase.as_deref().unwrap_or_default())?;
@@ -112,7 +112,12 @@ impl Counter {
             }
             AttemptEvent::Ended { outcome } => {
                 if let Outcome::Completed { output: Some(output), .. } = &outcome {
-                    self.encoded = self.encoded.saturating_add(encoded_len(output));
+                    let length = encoded_len(output);
+                    self.encoded = self.encoded.saturating_add(length);
+                    // The tokens of calls were reported without text.
+                    if output.get("tool_calls").is_some() {
+                        self.text = self.text.saturating_add(length);
+                    }
                 }
                 return Ok(Taken::End(bounded(outcome)));
             }
@@ -273,6 +278,17 @@ mod tests {
         for hostile in ["", "cpu\ndata: {}", "\u{1b}[2J", &"x".repeat(MAX_DEVICE + 1)] {
             assert!(!is_device(hostile), "{hostile:?}");
         }
+    }
+
+    #[test]
+    fn tokens_of_calls_count_though_they_have_no_text() {
+        let mut counter = Counter::default();
+        counter.take(AttemptEvent::token(String::new(), 9)).expect("valid");
+        let output = serde_json::json!({"content": null, "tool_calls": [{"id": "a"}]});
+        let outcome =
+            Outcome::Completed { usage: Usage::tokens(1, 9), output: Some(output), finish_reason: None };
+        counter.take(AttemptEvent::Ended { outcome }).expect("valid");
+        assert_eq!(counter.usage(Usage::tokens(1, 9), None).completion_tokens, 9);
     }
 
     #[test]

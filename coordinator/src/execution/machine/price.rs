@@ -1,12 +1,13 @@
 //! What a job costs, by what was delivered, and which Islands earn it.
 //!
-//! A completed job costs its price. A job that fails by an Island's fault costs nothing. Any other end costs a share of
+//! A completed job costs its price, or the price of its tokens where these have prices. A job that fails by an Island's fault costs nothing. Any other end costs a share of
 //! the price: at least half of it once output was delivered, because a consumer who has read what was wanted could
-//! otherwise end every job himself and pay a fraction.
+//! otherwise end every job himself and pay a fraction. Where tokens have prices, such an end costs the tokens that were
+//! delivered.
 
 use std::time::Duration;
 
-use island_protocol::{credits::MicroCredits, ids::HostId};
+use island_protocol::{cargo::TokenPrices, credits::MicroCredits, ids::HostId};
 
 use crate::job::Part;
 
@@ -30,6 +31,8 @@ pub(super) struct Delivery {
     pub has_output: bool,
     /// Whether the result is a text of which nothing was delivered.
     pub is_empty_text: bool,
+    /// Tokens of the prompt, as the Island reports them, within what the input can have.
+    pub prompt_tokens: u64,
     /// Model tokens delivered.
     pub tokens: u64,
     /// Requested tokens.
@@ -40,8 +43,40 @@ pub(super) struct Delivery {
     pub time_limit: Duration,
 }
 
-/// The charged part of `price`.
-pub(super) fn charge(price: MicroCredits, ending: Ending, delivery: &Delivery) -> MicroCredits {
+/// What a job may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tariff {
+    /// Its maximum cost: what is held.
+    pub held: MicroCredits,
+    /// What it costs apart from its tokens, if these have prices.
+    pub base: MicroCredits,
+    pub tokens: TokenPrices,
+}
+
+/// The charged part of what is held.
+pub(super) fn charge(tariff: &Tariff, ending: Ending, delivery: &Delivery) -> MicroCredits {
+    if tariff.tokens.is_zero() {
+        charge_job(tariff.held, ending, delivery)
+    } else {
+        charge_tokens(tariff, ending, delivery)
+    }
+}
+
+fn charge_tokens(tariff: &Tariff, ending: Ending, delivery: &Delivery) -> MicroCredits {
+    let of = |output| {
+        MicroCredits(tariff.base.0.saturating_add(tariff.tokens.of(delivery.prompt_tokens, output).0))
+    };
+    let cost = match ending {
+        Ending::Completed if !delivery.is_empty_text => of(delivery.tokens),
+        Ending::Cancelled | Ending::OwnFault if delivery.has_output => of(delivery.tokens),
+        // The prompt may have been read.
+        Ending::Cancelled => charge_job(of(0).min(tariff.held), ending, delivery),
+        Ending::Completed | Ending::OwnFault | Ending::NetworkFault => MicroCredits::ZERO,
+    };
+    cost.min(tariff.held)
+}
+
+fn charge_job(price: MicroCredits, ending: Ending, delivery: &Delivery) -> MicroCredits {
     let half = MicroCredits(price.0 / 2);
     match ending {
         Ending::Completed if !delivery.is_empty_text => price,
@@ -81,34 +116,68 @@ mod tests {
     use super::*;
 
     fn delivery() -> impl Strategy<Value = Delivery> {
-        (any::<(bool, bool)>(), any::<u64>(), any::<Option<u64>>(), 0_u64..100_000, 1_u64..100_000).prop_map(
-            |((has_output, is_empty_text), tokens, max_tokens, executed, limit)| Delivery {
-                has_output,
-                is_empty_text,
-                tokens,
-                max_tokens,
-                executed: Duration::from_millis(executed),
-                time_limit: Duration::from_millis(limit),
-            },
-        )
+        (any::<(bool, bool)>(), any::<[u64; 2]>(), any::<Option<u64>>(), 0_u64..100_000, 1_u64..100_000)
+            .prop_map(
+                |((has_output, is_empty_text), [prompt_tokens, tokens], max_tokens, executed, limit)| {
+                    Delivery {
+                        has_output,
+                        is_empty_text,
+                        prompt_tokens,
+                        tokens,
+                        max_tokens,
+                        executed: Duration::from_millis(executed),
+                        time_limit: Duration::from_millis(limit),
+                    }
+                },
+            )
+    }
+
+    fn whole(price: i64) -> Tariff {
+        Tariff { held: MicroCredits(price), base: MicroCredits::ZERO, tokens: TokenPrices::default() }
+    }
+
+    fn by_tokens(held: i64, base: i64, input: i64, output: i64) -> Tariff {
+        let tokens = TokenPrices {
+            price_per_1k_input: MicroCredits(input),
+            price_per_1k_output: MicroCredits(output),
+        };
+        Tariff { held: MicroCredits(held), base: MicroCredits(base), tokens }
+    }
+
+    fn tariff() -> impl Strategy<Value = Tariff> {
+        prop_oneof![
+            (0_i64..10_000_000).prop_map(whole),
+            (0_i64..10_000_000, 0_i64..1_000_000, 0_i64..1_000_000, 0_i64..1_000_000)
+                .prop_map(|(held, base, input, output)| by_tokens(held, base, input, output)),
+        ]
     }
 
     proptest! {
         #[test]
-        fn no_end_costs_more_than_the_price_and_an_islands_fault_nothing(price in 0_i64..10_000_000, delivery in delivery()) {
-            let price = MicroCredits(price);
+        fn no_end_costs_more_than_is_held_and_an_islands_fault_nothing(tariff in tariff(), delivery in delivery()) {
             for ending in [Ending::Completed, Ending::Cancelled, Ending::OwnFault, Ending::NetworkFault] {
-                let charged = charge(price, ending, &delivery);
-                prop_assert!(charged >= MicroCredits::ZERO && charged <= price, "{ending:?}: {charged}");
+                let charged = charge(&tariff, ending, &delivery);
+                prop_assert!(charged >= MicroCredits::ZERO && charged <= tariff.held, "{ending:?}: {charged}");
             }
-            prop_assert_eq!(charge(price, Ending::NetworkFault, &delivery), MicroCredits::ZERO);
+            prop_assert_eq!(charge(&tariff, Ending::NetworkFault, &delivery), MicroCredits::ZERO);
+        }
+
+        #[test]
+        fn tokens_cost_what_they_cost(prompt in 0_u64..10_000, tokens in 0_u64..10_000, input in 1_i64..100_000, output in 0_i64..100_000) {
+            let tariff = by_tokens(i64::MAX, 3, input, output);
+            let delivery = Delivery { prompt_tokens: prompt, tokens, ..some_output() };
+            let exact = 3.0 + (prompt as f64 * input as f64 + tokens as f64 * output as f64) / 1000.0;
+            for ending in [Ending::Completed, Ending::Cancelled, Ending::OwnFault] {
+                let charged = charge(&tariff, ending, &delivery).0 as f64;
+                prop_assert!((0.0..1.0).contains(&(charged - exact)), "{charged} for {exact}");
+            }
         }
 
         #[test]
         fn delivered_output_costs_at_least_half_unless_an_island_fails(price in 0_i64..10_000_000, delivery in delivery()) {
             let delivery = Delivery { has_output: true, is_empty_text: false, ..delivery };
             for ending in [Ending::Completed, Ending::Cancelled, Ending::OwnFault] {
-                prop_assert!(charge(MicroCredits(price), ending, &delivery).0 >= price / 2);
+                prop_assert!(charge(&whole(price), ending, &delivery).0 >= price / 2);
             }
         }
 
@@ -128,16 +197,32 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_completed_job_without_text_and_output_costs_nothing() {
-        let nothing = Delivery {
-            has_output: false,
-            is_empty_text: true,
+    fn some_output() -> Delivery {
+        Delivery {
+            has_output: true,
+            is_empty_text: false,
+            prompt_tokens: 0,
             tokens: 0,
             max_tokens: None,
             executed: Duration::ZERO,
             time_limit: Duration::from_secs(1),
-        };
-        assert_eq!(charge(MicroCredits(7), Ending::Completed, &nothing), MicroCredits::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_completed_job_without_text_and_output_costs_nothing() {
+        let nothing = Delivery { has_output: false, is_empty_text: true, ..some_output() };
+        assert_eq!(charge(&whole(7), Ending::Completed, &nothing), MicroCredits::ZERO);
+        assert_eq!(charge(&by_tokens(7, 1, 1, 1), Ending::Completed, &nothing), MicroCredits::ZERO);
+    }
+
+    #[test]
+    fn a_job_that_was_cancelled_before_any_output_costs_a_part_of_its_prompt() {
+        let executed = Duration::from_millis(100);
+        let waiting = Delivery { has_output: false, prompt_tokens: 1000, executed, ..some_output() };
+        let tariff = by_tokens(1_000_000, 0, 1000, 1000);
+        assert_eq!(charge(&tariff, Ending::Cancelled, &waiting), MicroCredits(100));
+        let long = Delivery { executed: Duration::from_secs(1), ..waiting };
+        assert_eq!(charge(&tariff, Ending::Cancelled, &long), MicroCredits(500), "at most half");
     }
 }

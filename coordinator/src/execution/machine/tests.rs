@@ -46,6 +46,9 @@ fn job() -> Job {
         started_at: None,
         parts: Vec::new(),
         cancel_unread: false,
+        agreement: crate::job::Agreement::default(),
+        conversation: None,
+        holder: None,
         end: None,
     }
 }
@@ -126,6 +129,45 @@ fn an_island_is_stopped_only_after_the_end_is_committed() {
         let stops = effects.iter().any(|effect| matches!(effect, Effect::SendCancel { .. }));
         assert_eq!(stops, is_ours, "a successor may continue the attempt: {effects:?}");
         assert!(effects.iter().any(|effect| matches!(effect, Effect::Release { .. })));
+    }
+}
+
+#[test]
+fn the_time_limit_is_that_of_the_computation_and_not_of_downloads() {
+    for phase in ["fetch", "load"] {
+        let mut driven = Driven::new();
+        driven.step(Input::Begin);
+        let key = driven.run_on(host(1));
+        let renew = |driven: &mut Driven, phase: &str, work| {
+            let now = driven.start + Duration::from_millis(driven.ms);
+            let job = LeasedJob { key, phase: phase.to_owned(), work, last_event: 0 };
+            assert!(driven.machine.renew(host(1), &job, now, driven.start).held);
+        };
+        // Three times as long as the job may take.
+        for work in 0..(3 * TIME_LIMIT_MS as u64 / 5_000) {
+            renew(&mut driven, phase, work);
+            driven.ms += 5_000;
+            if driven.tick().iter().any(|effect| matches!(effect, Effect::Write(Write::End(_)))) {
+                break;
+            }
+        }
+        let has_ended = driven.ms < 3 * TIME_LIMIT_MS as u64;
+        assert_eq!(has_ended, phase == "load", "{phase}: {} ms", driven.ms);
+        if phase == "fetch" {
+            // From then on its time counts.
+            let mut work = 0;
+            let effects = loop {
+                work += 1;
+                renew(&mut driven, "prompt", work);
+                driven.ms += 5_000;
+                let effects = driven.tick();
+                if !effects.is_empty() {
+                    break effects;
+                }
+            };
+            assert_eq!(end(&effects).status, JobStatus::Timeout);
+            assert!(driven.ms < 5 * TIME_LIMIT_MS as u64, "{} ms", driven.ms);
+        }
     }
 }
 

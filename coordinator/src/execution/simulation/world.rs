@@ -892,6 +892,9 @@ impl World {
             started_at: None,
             parts: Vec::new(),
             cancel_unread: self.profile == Profile::Storm && self.chance(20),
+            agreement: crate::job::Agreement::default(),
+            conversation: None,
+            holder: None,
             end: None,
         };
         let key = AttemptKey { job_id: id, attempt: 1, epoch: 1 };

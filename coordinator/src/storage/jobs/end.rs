@@ -15,7 +15,7 @@ use crate::{
     quota::Settlement,
     storage::{
         Connection, QueryContext as _, Store, StoreError, commit, host,
-        idempotency::{self, CHAT, IMAGES},
+        idempotency::{self, OF_UNREAD_JOBS},
         integer, key,
         ledger::{self, Details},
         quota, to_json, to_text,
@@ -89,9 +89,9 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
         let settlement = Settlement { accepted_at: job.created_at, released, tokens: end.usage.total_tokens };
         quota::settle(&mut tx, job.account, key, &settlement, now).await?;
     }
-    // A request for a chat or for images that was cancelled before any output may be repeated with the same key.
+    // A request that waits for its job, and whose job was cancelled before any output may be repeated with the same key.
     if ending.status == JobStatus::Cancelled && postings.iter().all(|posting| posting.kind != Kind::Settle) {
-        for route in [CHAT, IMAGES] {
+        for route in OF_UNREAD_JOBS {
             idempotency::remove(&mut tx, route, &job.id.to_string()).await?;
         }
     }

@@ -17,7 +17,7 @@ use crate::{
 /// Listed by name, so that a column which a newer coordinator adds does not affect this one.
 pub(super) const COLUMNS: &str = "id, account_id, workload_id, workload_slug, status, input, priority, price, max_tokens, \
      attempt, epoch, host_id, only_host, head, first_event, deadline, created_at, started_at, completed_at, output, usage, \
-     error_code, error_message, parts, cancel_unread";
+     error_code, error_message, parts, cancel_unread, agreement";
 
 pub(super) fn status(row: &Row) -> Result<JobStatus, StoreError> {
     let name: String = row.try_get("status").context("read a column")?;
@@ -40,6 +40,7 @@ pub(super) fn read(row: &Row) -> Result<Job, StoreError> {
         input: json(row, "input")?.unwrap_or_default(),
         priority: u8::try_from(integer(row, "priority")?).map_err(|_| corrupt("priority"))?,
         price: MicroCredits(integer(row, "price")?),
+        agreement: json(row, "agreement")?.unwrap_or_default(),
         max_tokens: max_tokens.map(|tokens| tokens.max(0) as u64),
         attempt: u32::try_from(integer(row, "attempt")?).map_err(|_| corrupt("attempt"))?,
         epoch: integer(row, "epoch")? as u64,
@@ -52,6 +53,8 @@ pub(super) fn read(row: &Row) -> Result<Job, StoreError> {
         started_at: moment(row, "started_at")?,
         parts: json(row, "parts")?.unwrap_or_default(),
         cancel_unread: integer(row, "cancel_unread")? != 0,
+        conversation: None,
+        holder: None,
         end: read_end(row)?,
     })
 }

@@ -117,7 +117,8 @@ async fn earnings_and_karma_are_counted_later_and_can_be_spent_at_once() {
         create_key(&store, account, "key", now).await.expect("key");
         let key = key::list(store.reader(), account).await.expect("read")[0].id;
         let job = Job { id: JobId(Uuid::now_v7()), account, only: None, price, ..open_job() };
-        let terms = Terms { coordinator: mine, key, has_quotas: false, limit: 0, claim: None };
+        let terms =
+            Terms { coordinator: mine, key, has_quotas: false, limit: 0, claim: None, response: None };
         accept(&store, &job, &terms).await.map(|_| job)
     };
     let job = accepted(consumer).await.expect("accepted");
@@ -184,7 +185,14 @@ async fn a_request_that_no_island_served_may_be_repeated_with_its_key_and_one_th
             let submit = async || {
                 let job =
                     Job { id: JobId(Uuid::now_v7()), account: consumer, only: None, price, ..open_job() };
-                let terms = Terms { coordinator: mine, key, has_quotas: false, limit: 0, claim: Some(claim) };
+                let terms = Terms {
+                    coordinator: mine,
+                    key,
+                    has_quotas: false,
+                    limit: 0,
+                    claim: Some(claim),
+                    response: None,
+                };
                 let accepted = accept(&store, &job, &terms).await.expect("accepted");
                 (job, accepted)
             };

@@ -1,6 +1,9 @@
 //! One running job: what it has read and written, and how its text is sent.
 
-use island_protocol::job::{Failure, FailureCode, FinishReason, Outcome, Usage};
+use island_protocol::{
+    chat::TokenLogprob,
+    job::{Failure, FailureCode, FinishReason, Outcome, Usage},
+};
 use island_runtimes_api::Phase;
 use llama_cpp_2::{context::LlamaContext, token::LlamaToken};
 use uuid::Uuid;
@@ -9,6 +12,7 @@ use std::collections::VecDeque;
 
 use super::{Job, Reasoning, order::Prompt};
 use crate::{
+    logprobs::Pending,
     model::Model,
     reasoning::Part,
     sampling::Sampler,
@@ -41,6 +45,8 @@ pub(super) struct Slot {
     forced: VecDeque<LlamaToken>,
     /// Number of tokens whose text was not sent yet.
     unsent: u32,
+    /// Probabilities of tokens whose text was not sent yet.
+    logprobs: Pending,
 }
 
 impl Slot {
@@ -48,7 +54,8 @@ impl Slot {
     pub(super) fn new(mut job: Job, sequence: usize, keep: usize, model: &Model) -> Self {
         job.context.work.enter(Phase::Prompt);
         let grammar = job.grammar.take();
-        let sampler = Sampler::new(job.sampling, model.llama.n_vocab(), &job.prompt, job.max_tokens, grammar);
+        let sampler =
+            Sampler::new(job.sampling.clone(), model.llama.n_vocab(), &job.prompt, job.max_tokens, grammar);
         let calls = job.offer.take().map(CallFinder::new);
         let stop = StopMatcher::new(std::mem::take(&mut job.stops));
         let reasoning = job.reasoning.take();
@@ -66,6 +73,7 @@ impl Slot {
             reasoning,
             forced: VecDeque::new(),
             unsent: 0,
+            logprobs: Pending::default(),
         }
     }
 
@@ -112,10 +120,10 @@ impl Slot {
         model: &Model,
     ) -> Option<FinishReason> {
         self.limit_reasoning();
+        let in_answer = self.reasoning.as_ref().is_none_or(|reasoning| reasoning.splitter.is_answer());
         let token = if let Some(token) = self.forced.pop_front() {
             self.sampler.accept(token)
         } else {
-            let in_answer = self.reasoning.as_ref().is_none_or(|reasoning| reasoning.splitter.is_answer());
             self.sampler.choose(context, row, in_answer)
         };
         self.job.context.work.advance(1);
@@ -127,7 +135,11 @@ impl Slot {
         self.written += 1;
         self.unsent += 1;
         self.next = Some(token);
-        let is_delimiter = model.delimiters.contains(&token);
+        if in_answer && let Some(probabilities) = self.sampler.probabilities(context, row, token) {
+            self.logprobs.push(&probabilities, &vocab);
+        }
+        let is_delimiter =
+            model.delimiters.contains(&token) || (self.calls.is_some() && model.call_marks.contains(&token));
         let characters = self.characters.push(&vocab.token_to_piece(token, is_delimiter, None));
         let parts = match &mut self.reasoning {
             Some(reasoning) => reasoning.splitter.push(&characters),
@@ -214,6 +226,10 @@ impl Slot {
         if !self.send_parts(held) {
             let held = self.stop.finish();
             self.send(held);
+            let logprobs = self.logprobs.take_all();
+            if !logprobs.is_empty() && self.calls.is_none() {
+                self.emit(String::new(), logprobs);
+            }
         }
     }
 
@@ -223,8 +239,14 @@ impl Slot {
             None => text,
         };
         if !text.is_empty() {
-            self.job.context.events.token(text, std::mem::take(&mut self.unsent));
+            let logprobs = self.logprobs.take(&text);
+            self.emit(text, logprobs);
         }
+    }
+
+    fn emit(&mut self, text: String, logprobs: Vec<TokenLogprob>) {
+        let count = std::mem::take(&mut self.unsent);
+        self.job.context.events.token_with_logprobs(text, count, logprobs);
     }
 
     fn end(self, outcome: Outcome) {

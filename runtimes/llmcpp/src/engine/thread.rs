@@ -144,9 +144,10 @@ impl<'m> Engine<'m> {
         };
         // If idle conversations stay in the context, half of the sequences are for them.
         let sequences = if idle == Idle::Here { 2 * slots } else { slots };
-        let context = model.llama.new_context(backend, options.context(sequences)).map_err(|_| {
+        let mut context = model.llama.new_context(backend, options.context(sequences)).map_err(|_| {
             Failure::of_host(FailureCode::OutOfMemory, "llama.cpp cannot create a context; see its log")
         })?;
+        model.adapt(&mut context)?;
         let capacity = context.n_ctx();
         let mut stage = Stage {
             model,

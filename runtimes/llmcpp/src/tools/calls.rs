@@ -1,13 +1,11 @@
 //! Finds calls in a growing reply: text before a call is sent at once, a call is held back until it is complete.
-//!
-//! Models write calls in three forms: `<tool_call>{…}</tool_call>`, `[TOOL_CALLS][{…}]`, or only the JSON.
 
 use serde_json::{Value, json};
 
-use super::Offer;
-
-const OPENERS: [&str; 2] = ["<tool_call>", "[TOOL_CALLS]"];
-const CLOSER: &str = "</tool_call>";
+use super::{
+    Offer,
+    forms::{self, OPENERS},
+};
 
 /// Observes one reply.
 #[derive(Debug)]
@@ -64,8 +62,12 @@ impl CallFinder {
 
     /// Returns the result at the end of the reply. `number` gives each call its id.
     pub fn finish(self, mut number: impl FnMut() -> String) -> Ending {
-        let calls = read(&self.held).filter(|calls| calls.iter().all(|(name, _)| self.offer.has(name)));
-        let Some(calls) = calls.filter(|calls| !calls.is_empty()) else { return Ending::Text(self.held) };
+        let calls = forms::read(&self.held, |name| self.offer.schema(name));
+        let calls = calls.filter(|calls| calls.iter().all(|(name, _)| self.offer.has(name)));
+        let Some(mut calls) = calls.filter(|calls| !calls.is_empty()) else { return Ending::Text(self.held) };
+        if self.offer.is_single {
+            calls.truncate(1);
+        }
         let call = |(name, arguments): (String, Value)| {
             let arguments = match arguments {
                 Value::String(text) => text,
@@ -82,32 +84,10 @@ impl CallFinder {
 /// Number of bytes at the end of a text that could be the beginning of an opener.
 fn begun(text: &str) -> usize {
     let longest = |opener: &&str| {
-        (1..opener.len()).rev().find(|&length| text.ends_with(&opener[..length])).unwrap_or(0)
+        let begins = |&length: &usize| opener.get(..length).is_some_and(|begin| text.ends_with(begin));
+        (1..opener.len()).rev().find(begins).unwrap_or(0)
     };
     OPENERS.iter().map(longest).max().unwrap_or(0)
-}
-
-fn read(text: &str) -> Option<Vec<(String, Value)>> {
-    let text = text.trim();
-    if let Some(rest) = text.strip_prefix(OPENERS[0]) {
-        let parts = rest.split(OPENERS[0]);
-        return parts.map(|part| parse(part.trim().trim_end_matches(CLOSER).trim())).collect();
-    }
-    let text = text.strip_prefix(OPENERS[1]).unwrap_or(text).trim();
-    match serde_json::from_str(text).ok()? {
-        Value::Array(list) => list.iter().map(call).collect(),
-        one => Some(vec![call(&one)?]),
-    }
-}
-
-fn parse(text: &str) -> Option<(String, Value)> {
-    call(&serde_json::from_str(text).ok()?)
-}
-
-fn call(value: &Value) -> Option<(String, Value)> {
-    let name = value.get("name")?.as_str()?.to_owned();
-    let arguments = value.get("arguments").or_else(|| value.get("parameters"))?;
-    (arguments.is_object() || arguments.is_string()).then(|| (name, arguments.clone()))
 }
 
 #[cfg(test)]
@@ -118,7 +98,7 @@ mod tests {
 
     fn finder() -> CallFinder {
         let tools = vec![json!({"type": "function", "function": {"name": "f"}})];
-        CallFinder::new(Offer { tools, choice: Choice::Auto })
+        CallFinder::new(Offer { tools, choice: Choice::Auto, is_single: false })
     }
 
     /// Adds a text in pieces of `size` characters; returns what was sent and the result.
@@ -140,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn all_three_forms_in_any_pieces() {
+    fn calls_are_found_in_any_pieces() {
         for size in 1..9 {
             let (shown, ending) = feed(
                 "I see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
@@ -151,6 +131,13 @@ mod tests {
             assert_eq!(ending, Ending::Calls(json!({"content": "I see.", "tool_calls": calls})));
             let (shown, ending) = feed("[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}]", size);
             let call = json!({"content": null, "tool_calls": [expected(1, "{}")]});
+            assert_eq!((shown.as_str(), ending), ("", Ending::Calls(call.clone())));
+            let (shown, ending) = feed("<|tool_call>call:f{}<tool_call|>", size);
+            assert_eq!((shown.as_str(), ending), ("", Ending::Calls(call.clone())));
+            let (shown, ending) = feed(
+                "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜>",
+                size,
+            );
             assert_eq!((shown.as_str(), ending), ("", Ending::Calls(call.clone())));
             let (shown, ending) = feed(" {\"name\": \"f\", \"parameters\": {}}", size);
             assert_eq!((shown.as_str(), ending), ("", Ending::Calls(call)));
@@ -167,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_lost(text in "[a-z<>_\\[\\]{} TOOL]{0,60}", size in 1_usize..8) {
+        fn no_text_is_lost(text in "[a-z<>_\\[\\]{} TOOL｜▁|=]{0,60}", size in 1_usize..8) {
             let (shown, ending) = feed(&text, size);
             // No such text is a call: none contains the name of a function.
             prop_assert_eq!(ending, Ending::Text(text.strip_prefix(&shown).expect("shown as it came").to_owned()));

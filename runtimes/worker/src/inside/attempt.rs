@@ -1,6 +1,7 @@
 //! One attempt this worker holds.
 
 use island_protocol::{
+    chat::TokenLogprob,
     event::AttemptEvent,
     job::{Failure, FailureCode, Fault, Outcome},
 };
@@ -70,8 +71,10 @@ impl Attempt {
         };
         self.bytes_left = left;
         match event {
-            AttemptEvent::Token { content, count, reasoning } if content.len() > MAX_TOKEN_BYTES => {
-                self.append_in_parts(&content, count, reasoning);
+            AttemptEvent::Token { content, count, reasoning, logprobs }
+                if content.len() > MAX_TOKEN_BYTES =>
+            {
+                self.append_in_parts(&content, count, reasoning, logprobs);
             }
             // Programs of Cargos choose names.
             event => match excess(&event) {
@@ -114,12 +117,13 @@ impl Attempt {
         }
     }
 
-    fn append_in_parts(&mut self, content: &str, count: u32, reasoning: bool) {
-        let (mut rest, mut count) = (content, count);
+    fn append_in_parts(&mut self, content: &str, count: u32, reasoning: bool, logprobs: Vec<TokenLogprob>) {
+        let (mut rest, mut count, mut logprobs) = (content, count, logprobs);
         while !rest.is_empty() {
             let (part, after) = rest.split_at(rest.floor_char_boundary(MAX_TOKEN_BYTES));
             let (content, count) = (part.to_owned(), std::mem::take(&mut count));
-            self.outbox.push(AttemptEvent::Token { content, count, reasoning });
+            let logprobs = std::mem::take(&mut logprobs);
+            self.outbox.push(AttemptEvent::Token { content, count, reasoning, logprobs });
             rest = after;
         }
     }

@@ -1,0 +1,185 @@
+//! Stored responses.
+
+use std::collections::BTreeMap;
+
+use island_protocol::{
+    chat::{ChatMessage, ReasoningOptions, ToolCall},
+    ids::JobId,
+    job::{FinishReason, JobStatus},
+    problem::Code,
+    responses::{InputItems, Response, ResponseError, ResponseRequest, ResponseStatus, TextOptions},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    PREFIX,
+    reply::{self, Written},
+    request::message,
+};
+use crate::{
+    api::{Api, ApiError, auth::Caller, chat::reply::Head},
+    job::Job,
+    storage,
+};
+
+/// What is kept of a request beyond the conversation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Stored {
+    pub instructions: Option<String>,
+    pub previous_response_id: Option<String>,
+    store: Option<bool>,
+    pub background: bool,
+    pub max_output_tokens: Option<u64>,
+    pub temperature: Option<f64>,
+    pub top_p: Option<f64>,
+    pub tools: Vec<Value>,
+    pub tool_choice: Option<Value>,
+    pub parallel_tool_calls: Option<bool>,
+    pub text: TextOptions,
+    pub reasoning: ReasoningOptions,
+    pub metadata: BTreeMap<String, String>,
+    /// The items of the request, as they were sent.
+    input: Value,
+}
+
+impl Stored {
+    /// What is kept of a request.
+    pub(super) fn of(request: &ResponseRequest) -> Self {
+        Self {
+            instructions: request.instructions.clone(),
+            previous_response_id: request.previous_response_id.clone(),
+            store: request.store,
+            background: request.background,
+            max_output_tokens: request.max_output_tokens,
+            temperature: request.temperature,
+            top_p: request.top_p,
+            tools: request.tools.clone().unwrap_or_default(),
+            tool_choice: request.tool_choice.clone(),
+            parallel_tool_calls: request.parallel_tool_calls,
+            text: request.text.clone().unwrap_or_default(),
+            reasoning: request.reasoning.clone().unwrap_or_default(),
+            metadata: request.metadata.clone().unwrap_or_default(),
+            input: request.input.clone(),
+        }
+    }
+
+    /// Whether the response can be read later.
+    pub(super) fn is_kept(&self) -> bool {
+        self.store != Some(false)
+    }
+
+    /// As it is stored.
+    pub(super) fn text(&self) -> String {
+        storage::to_json(self)
+    }
+}
+
+/// The job of a response. The response of another account, and one that is not stored, are unknown.
+pub(super) async fn job_of(api: &Api, caller: &Caller, id: &str) -> Result<JobId, ApiError> {
+    read(api, caller, id).await.map(|(job, _)| job.id)
+}
+
+async fn read(api: &Api, caller: &Caller, id: &str) -> Result<(Job, Stored), ApiError> {
+    let unknown = || ApiError::new(Code::NotFound, "there is no such response; it may have been deleted");
+    let job_id: JobId = id.strip_prefix(PREFIX).and_then(|id| id.parse().ok()).ok_or_else(unknown)?;
+    let reader = api.execution.context().store.reader();
+    let job = storage::jobs::get(reader, job_id).await?;
+    let job = job.filter(|job| job.account == caller.account).ok_or_else(unknown)?;
+    let kept = storage::response::get(reader, job_id).await?.ok_or_else(unknown)?;
+    let kept = serde_json::from_str(&kept).map_err(ApiError::internal)?;
+    Ok((job, kept))
+}
+
+fn head(job: &Job) -> Head {
+    Head { job: job.id, model: job.workload.to_string(), created: job.created_at.unix_ms() / 1000 }
+}
+
+/// A stored response as it is now.
+pub(super) async fn get(api: &Api, caller: &Caller, id: &str) -> Result<Response, ApiError> {
+    let (job, about) = read(api, caller, id).await?;
+    let head = head(&job);
+    let live = api.execution.live_state(job.id);
+    let reader = api.execution.context().store.reader();
+    let events = if job.end.is_some() { storage::jobs::events(reader, job.id).await? } else { None };
+    let (workload_status, end) = (job.status, job.end.clone());
+    let status = job.view(live).status;
+    let Some(end) = end else {
+        let state = if matches!(status, JobStatus::Running) {
+            ResponseStatus::InProgress
+        } else {
+            ResponseStatus::Queued
+        };
+        return Ok(reply::response(&head, &about, state, Written::default()));
+    };
+    let mut written = Written::of(events.unwrap_or_default());
+    written.add_output(end.output.as_ref());
+    written.usage = Some(end.usage);
+    let state = match workload_status {
+        JobStatus::Completed if written.finish_reason == Some(FinishReason::Length) => {
+            ResponseStatus::Incomplete
+        }
+        JobStatus::Completed => ResponseStatus::Completed,
+        JobStatus::Cancelled => ResponseStatus::Cancelled,
+        _ => ResponseStatus::Failed,
+    };
+    let mut response = reply::response(&head, &about, state, written);
+    if state == ResponseStatus::Failed {
+        response.error = end.error.map(|error| ResponseError { code: error.code, message: error.message });
+    }
+    Ok(response)
+}
+
+/// The conversation of a stored response with the model's reply, without its instructions.
+pub(super) async fn conversation(api: &Api, caller: &Caller, id: &str) -> Result<Vec<ChatMessage>, ApiError> {
+    let refused = |message: &str| ApiError::field(Code::ValidationError, "previous_response_id", message);
+    let (job, about) = read(api, caller, id).await.map_err(|error| match error.code() {
+        Code::NotFound => refused("there is no such response; it may have been deleted"),
+        _ => error,
+    })?;
+    if job.status != JobStatus::Completed {
+        return Err(refused("only a response that is complete can be continued"));
+    }
+    let messages = job.input.get("messages").cloned().unwrap_or_default();
+    let messages: Vec<ChatMessage> = serde_json::from_value(messages)
+        .map_err(|_| refused("the model of this response keeps no conversation"))?;
+    let skipped = usize::from(about.instructions.is_some());
+    let reply = job.end.and_then(|end| end.output).unwrap_or_default();
+    let reply = match &reply {
+        Value::String(text) => message("assistant", text.clone().into()),
+        calls => {
+            let read = serde_json::from_value::<Vec<ToolCall>>(calls["tool_calls"].clone());
+            let tool_calls = read.map_err(|_| refused("the output of this response was deleted"))?;
+            ChatMessage { tool_calls: Some(tool_calls), ..message("assistant", calls["content"].clone()) }
+        }
+    };
+    Ok(messages.into_iter().skip(skipped).chain([reply]).collect())
+}
+
+/// The items of the request of a stored response.
+pub(super) async fn input_items(api: &Api, caller: &Caller, id: &str) -> Result<InputItems, ApiError> {
+    let (job, about) = read(api, caller, id).await?;
+    let items = match about.input {
+        Value::String(text) => vec![json!({
+            "type": "message", "role": "user", "content": [{"type": "input_text", "text": text}],
+        })],
+        Value::Array(items) => items,
+        _ => Vec::new(),
+    };
+    let mut items = items;
+    for (index, item) in items.iter_mut().enumerate() {
+        if let Some(item) = item.as_object_mut() {
+            item.entry("type").or_insert_with(|| "message".into());
+            item.entry("id").or_insert_with(|| format!("in_{index}_{}", job.id).into());
+        }
+    }
+    let id = |item: Option<&Value>| item.and_then(|item| item["id"].as_str()).unwrap_or_default().to_owned();
+    Ok(InputItems {
+        object: "list".to_owned(),
+        first_id: id(items.first()),
+        last_id: id(items.last()),
+        data: items,
+        has_more: false,
+    })
+}

@@ -1,0 +1,199 @@
+//! Preferences among Islands and models, conversations that return to their Island, and prices of tokens.
+
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+
+use crate::support::{
+    answer,
+    island::{Island, completed, token},
+    network::{ECHO, Network},
+    soon,
+};
+
+type Change = fn(&mut Value);
+
+/// An [`ECHO`] of another name and price.
+fn cargo(slug: &str, price: &str) -> String {
+    let text = ECHO.replace("slug = \"echo\"", &format!("slug = \"{slug}\""));
+    text.replace("aliases = [\"parrot\"]", "").replace("price_per_job = 1", price)
+}
+
+async fn network() -> Network {
+    Network::start_with(|config| {
+        let write = |slug: &str, text: String| {
+            std::fs::write(config.catalogue.dir.join(format!("{slug}.toml")), text).expect("cargo file");
+        };
+        write("cheap", cargo("cheap", "price_per_job = 0.5"));
+        let unserved = cargo("unserved", "price_per_job = 2").replace("\"llmcpp\"", "\"wasm\"");
+        write("unserved", unserved);
+        let prices = "price_per_job = 0.1\nprice_per_1k_input = 2\nprice_per_1k_output = 10";
+        write("metered", cargo("metered", prices));
+    })
+    .await
+}
+
+fn chat(network: &Network, change: impl FnOnce(&mut Value)) -> RequestBuilder {
+    let mut body = json!({"model": "echo", "messages": [{"role": "user", "content": "hi"}]});
+    change(&mut body);
+    network.call(Method::POST, "/chat/completions").json(&body)
+}
+
+/// Runs one job.
+async fn serve(island: &mut Island) {
+    let assignment = island.take().await;
+    island.send(assignment.key, assignment.first_event, vec![token("ok")]).await;
+    island.end(assignment.key, assignment.first_event + 1, completed(10, 1)).await;
+}
+
+#[tokio::test]
+async fn a_request_excludes_islands_or_learns_that_none_is_left() {
+    let network = network().await;
+    let mut island = Island::start(&network).await;
+    let own = json!({"own": "only"});
+    let (status, refusal) = answer(chat(&network, |body| body["preferences"] = own)).await;
+    assert_eq!((status, &refusal["error"]["param"]), (422, &json!("preferences")), "{refusal}");
+    for accepted in [json!({"regions": ["TEST"]}), json!({"only": [island.id]}), json!({"ignore": []})] {
+        // Clients of OpenRouter send another name.
+        let request = chat(&network, |body| {
+            body["messages"][0]["content"] = json!(accepted.to_string());
+            body["provider"] = accepted;
+        });
+        let (answered, ()) = tokio::join!(
+            async {
+                let answered = request.send().await.expect("answer");
+                assert_eq!(answered.status(), 200, "{}", answered.text().await.expect("a text"));
+                answered
+            },
+            serve(&mut island)
+        );
+        assert_eq!(answered.status().as_u16(), 200);
+        let served = answered.headers()["island-served"].to_str().expect("a text");
+        assert_eq!(served, "class=open, reason=ranking, region=\"test\"");
+    }
+    let job = json!({"workload": "echo", "input": {"prompt": "x"}, "preferences": {"ignore": [island.id]}});
+    let (status, accepted) = answer(network.call(Method::POST, "/jobs").json(&job)).await;
+    assert_eq!(status, 201, "{accepted}");
+    let id = accepted["data"]["id"].as_str().expect("id");
+    let waiting = async {
+        while network.job(id).await["waiting"] != json!({"preferences": 1}) {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the reason", waiting).await;
+    let (status, refusal) = answer(chat(&network, |body| body["preferences"] = json!({"order": ["x"]}))).await;
+    assert_eq!(status, 422, "{refusal}");
+}
+
+#[tokio::test]
+async fn the_next_of_several_models_serves_when_the_first_cannot() {
+    let network = network().await;
+    let mut island = Island::start(&network).await;
+    let cases: [(Change, &str); 4] = [
+        (|body| body["models"] = json!(["cheap"]), "echo"),
+        (
+            |body| {
+                body["model"] = json!("unserved");
+                body["models"] = json!(["no-such-model", "cheap", "echo"]);
+            },
+            "cheap",
+        ),
+        (
+            |body| {
+                body["models"] = json!(["cheap"]);
+                body["preferences"] = json!({"sort": "price"});
+            },
+            "cheap",
+        ),
+        (
+            |body| {
+                body["models"] = json!(["cheap"]);
+                body["preferences"] = json!({"max_price": 0.6});
+            },
+            "cheap",
+        ),
+    ];
+    for (change, model) in cases {
+        let (answered, ()) = tokio::join!(answer(chat(&network, change)), serve(&mut island));
+        assert_eq!((answered.0, &answered.1["model"]), (200, &json!(model)));
+    }
+    let (status, refusal) = answer(chat(&network, |body| body["preferences"] = json!({"max_price": 0.9}))).await;
+    assert_eq!((status, &refusal["error"]["param"]), (422, &json!("preferences.max_price")));
+    let (status, refusal) = answer(chat(&network, |body| body["preferences"] = json!({"quantizations": ["q8_0"]}))).await;
+    assert_eq!((status, &refusal["error"]["param"]), (422, &json!("preferences.quantizations")));
+}
+
+#[tokio::test]
+async fn a_conversation_returns_to_its_island() {
+    let network = network().await;
+    let mut first = Island::start(&network).await;
+    let mut messages = vec![json!({"role": "user", "content": "one"})];
+    let ask = |messages: &[Value]| {
+        let messages = json!(messages);
+        chat(&network, |body| body["messages"] = messages)
+    };
+    let (answered, ()) = tokio::join!(answer(ask(&messages)), serve(&mut first));
+    assert_eq!(answered.0, 200);
+    // Without the conversation this Island, which has more free slots, is preferred.
+    let mut second = Island::start(&network).await;
+    second.slots = 9;
+    second.beat(&[]).await;
+    let seen = async {
+        while network.get("/market/rates/echo").await["data"][0]["num_hosts"] != 2 {
+            second.beat(&[]).await;
+        }
+    };
+    soon("both Islands", seen).await;
+    let (answered, ()) = tokio::join!(answer(ask(&[json!({"role": "user", "content": "other"})])), serve(&mut second));
+    assert_eq!(answered.0, 200);
+    for turn in ["two", "three"] {
+        messages.push(json!({"role": "assistant", "content": "whatever the reply was"}));
+        messages.push(json!({"role": "user", "content": turn}));
+        let (answered, ()) = tokio::join!(ask(&messages).send(), serve(&mut first));
+        let answered = answered.expect("answer");
+        assert_eq!(answered.status().as_u16(), 200);
+        let served = answered.headers()["island-served"].to_str().expect("a text");
+        assert!(served.contains("reason=conversation"), "{served}");
+    }
+    // Another account's conversation with the same words is another conversation.
+    let url = format!("{}/chat/completions", network.url);
+    network.grant_1000_credits().await;
+    let body = json!({"model": "echo", "messages": messages});
+    let strange = network.http.post(url).bearer_auth(&network.owner.key).json(&body);
+    let (answered, ()) = tokio::join!(answer(strange), serve(&mut second));
+    assert_eq!(answered.0, 200);
+}
+
+#[tokio::test]
+async fn tokens_are_held_at_most_and_paid_as_used() {
+    let network = network().await;
+    let mut island = Island::start(&network).await;
+    let request = chat(&network, |body| {
+        body["model"] = json!("metered");
+        body["max_tokens"] = json!(50);
+    });
+    let (answered, held) = tokio::join!(answer(request), async {
+        let assignment = island.take().await;
+        let held = 10.0 - network.credits(&network.consumer).await;
+        let events = vec![token("four"), token(" tok"), token("ens"), token(".")];
+        island.send(assignment.key, assignment.first_event, events).await;
+        // It has read more than the whole input has bytes.
+        island.end(assignment.key, assignment.first_event + 4, completed(100_000, 4)).await;
+        held
+    });
+    assert_eq!(answered.0, 200, "{}", answered.1);
+    // 0.1 for the job, 10 for 1,000 tokens of 50, and 2 for 1,000 of the prompt: a byte has at most one, and a template some.
+    assert!((0.6 + 2.0..0.6 + 2.5).contains(&held), "{held}");
+    let used = answered.1["usage"]["credits_used"].as_f64().expect("credits");
+    assert!((used - (held - 0.46)).abs() < 1e-6, "what was held, without 46 tokens: {used} of {held}");
+    let (answered, ()) = tokio::join!(answer(chat(&network, |body| body["model"] = json!("metered"))), async {
+        let assignment = island.take().await;
+        island.send(assignment.key, assignment.first_event, vec![token("yes")]).await;
+        island.end(assignment.key, assignment.first_event + 1, completed(20, 1)).await;
+    });
+    let expected = 0.1 + 20.0 * 0.002 + 0.01;
+    let used = answered.1["usage"]["credits_used"].as_f64().expect("credits");
+    assert!((used - expected).abs() < 1e-6, "{used}");
+    network.audit().await;
+    let model = network.get("/models/metered").await;
+    assert_eq!(model["pricing"], json!({"prompt": "0.002", "completion": "0.01", "request": "0.1"}));
+}

@@ -1,0 +1,99 @@
+//! Probabilities of tokens, kept until their text is sent.
+
+use std::collections::VecDeque;
+
+use island_protocol::chat::{Logprob, TokenLogprob};
+use llama_cpp_2::vocab::LlamaVocab;
+
+use crate::sampling::{Probabilities, TokenProbability};
+
+/// Lowest logarithm that is reported: JSON has no infinity.
+const LOWEST: f64 = -9999.0;
+
+/// Probabilities of tokens whose text was not sent yet.
+#[derive(Debug, Default)]
+pub struct Pending {
+    tokens: VecDeque<TokenLogprob>,
+    /// Bytes of sent text that belong to no token yet.
+    sent: usize,
+}
+
+impl Pending {
+    /// Adds a chosen token.
+    pub fn push(&mut self, probabilities: &Probabilities, vocab: &LlamaVocab<'_>) {
+        let read = |&(token, logprob): &TokenProbability| {
+            let bytes = vocab.token_to_piece(token, true, None);
+            logprob_of(bytes, logprob)
+        };
+        let top_logprobs = probabilities.top.iter().map(read).collect();
+        self.tokens.push_back(TokenLogprob { token: read(&probabilities.chosen), top_logprobs });
+    }
+
+    /// Takes the tokens whose text is whole within what was sent, `text` included.
+    pub fn take(&mut self, text: &str) -> Vec<TokenLogprob> {
+        if self.tokens.is_empty() {
+            return Vec::new();
+        }
+        self.sent += text.len();
+        let mut taken = Vec::new();
+        while let Some(next) =
+            self.tokens.front().map(|next| next.token.bytes.len()).filter(|next| *next <= self.sent)
+        {
+            self.sent -= next;
+            taken.extend(self.tokens.pop_front());
+        }
+        taken
+    }
+
+    /// Takes all tokens.
+    pub fn take_all(&mut self) -> Vec<TokenLogprob> {
+        self.sent = 0;
+        self.tokens.drain(..).collect()
+    }
+}
+
+fn logprob_of(bytes: Vec<u8>, logprob: f64) -> Logprob {
+    Logprob { token: String::from_utf8_lossy(&bytes).into_owned(), logprob: logprob.max(LOWEST), bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pending(tokens: &[&[u8]]) -> Pending {
+        let token = |bytes: &&[u8]| TokenLogprob {
+            token: logprob_of(bytes.to_vec(), -0.5),
+            top_logprobs: Vec::new(),
+        };
+        Pending { tokens: tokens.iter().map(token).collect(), sent: 0 }
+    }
+
+    fn texts(taken: Vec<TokenLogprob>) -> Vec<String> {
+        taken.into_iter().map(|taken| taken.token.token).collect()
+    }
+
+    #[test]
+    fn tokens_are_taken_with_their_text() {
+        let mut pending = pending(&[b"He", b"llo", b" END"]);
+        assert_eq!(texts(pending.take("Hel")), ["He"]);
+        assert_eq!(texts(pending.take("lo ")), ["llo"]);
+        assert_eq!(texts(pending.take("x")), Vec::<String>::new(), "the rest of the token is not sent");
+        assert_eq!(texts(pending.take_all()), [" END"]);
+    }
+
+    #[test]
+    fn bytes_of_a_divided_character_are_tokens_of_their_own() {
+        let mut pending = pending(&["é".as_bytes().split_at(1).0, "é".as_bytes().split_at(1).1]);
+        let taken = pending.take("é");
+        assert_eq!(
+            taken.iter().map(|taken| taken.token.bytes.clone()).collect::<Vec<_>>(),
+            [vec![0xc3], vec![0xa9]]
+        );
+        assert_eq!(taken[0].token.token, "\u{fffd}");
+    }
+
+    #[test]
+    fn infinity_has_a_number() {
+        assert_eq!(logprob_of(Vec::new(), f64::NEG_INFINITY).logprob, LOWEST);
+    }
+}
