@@ -39,6 +39,7 @@ pub(crate) mod publication;
 pub(crate) mod quota;
 pub(crate) mod retention;
 pub(crate) mod revocation;
+pub(crate) mod session;
 pub(crate) mod statement;
 pub(crate) mod workload;
 
