@@ -52,12 +52,15 @@ function draw(figure) {
     value: (_, __, ___, index) => (index === null ? '–' : String(+values[at][index].toFixed(4))),
   }));
   const axis = { stroke: color('--muted'), grid: { stroke: color('--line'), width: 1 }, ticks: { stroke: color('--line') } };
+  // Half of a step, so that bars at the ends are whole; a day around a single moment.
+  const steps = times.slice(1).map((time, at) => time - times[at]);
+  const edge = steps.length === 0 ? 43200 : isBars ? Math.min(...steps) / 2 : 0;
   const place = figure.querySelector('.canvas');
   place.replaceChildren();
   const plot = new uPlot({
     width: place.clientWidth,
     height: 240,
-    scales: { x: { range: (_, least, most) => (isBars ? [least - 43200, most + 43200] : [least, most]) }, y: { range: (_, least, most) => [Math.min(0, least), most > 0 ? most * 1.1 : 1] } },
+    scales: { x: { range: (_, least, most) => [least - edge, most + edge] }, y: { range: (_, least, most) => [Math.min(0, least), most > 0 ? most * 1.1 : 1] } },
     series: [{}, ...series],
     axes: [axis, { ...axis, size: 60 }],
   }, [times, ...order.map((at) => sums[at])], place);
@@ -72,5 +75,29 @@ function prepare(root) {
 
 prepare(document);
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => document.querySelectorAll('figure.plot').forEach(draw));
-// htmx replaced a part of the page.
-document.addEventListener('htmx:after:swap', () => localize(document));
+
+// A list that may change is read again: soon after it changed, ever later while it does not, and not while nobody sees it.
+const [SHORTEST_MS, LONGEST_MS] = [5000, 60000];
+
+function refresh(id) {
+  const list = () => document.getElementById(id);
+  let [before, wait] = [list().textContent, SHORTEST_MS];
+  document.addEventListener('htmx:after:swap', () => {
+    localize(document);
+    const now = list()?.textContent;
+    wait = now === before ? Math.min(wait * 1.5, LONGEST_MS) : SHORTEST_MS;
+    before = now;
+  });
+  const next = () => setTimeout(tick, wait * (0.75 + Math.random() / 2));
+  function tick() {
+    if (document.hidden) {
+      document.addEventListener('visibilitychange', tick, { once: true });
+      return;
+    }
+    list()?.dispatchEvent(new Event('refresh'));
+    next();
+  }
+  next();
+}
+
+for (const list of document.querySelectorAll('[hx-trigger="refresh"]')) refresh(list.id);

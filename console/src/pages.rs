@@ -100,7 +100,11 @@ fn duration(ms: u64) -> String {
 
 /// Megabytes for people.
 fn megabytes(mb: u64) -> String {
-    if mb >= 1024 { format!("{:.1} GB", mb as f64 / 1024.0) } else { format!("{mb} MB") }
+    match mb {
+        0 => "< 1 MB".to_owned(),
+        1..1024 => format!("{mb} MB"),
+        _ => format!("{:.1} GB", mb as f64 / 1024.0),
+    }
 }
 
 /// Credits as a number for a plot.

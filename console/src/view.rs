@@ -108,7 +108,7 @@ pub(crate) struct Table {
     /// Shown in place of no rows.
     pub empty: String,
     pub pager: Option<Pager>,
-    /// Address from which the table is read again every few seconds.
+    /// Address from which the table is read again while it is open.
     pub refresh: Option<String>,
     pub id: &'static str,
 }

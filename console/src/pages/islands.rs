@@ -21,6 +21,8 @@ use crate::{
 const HOT_C: u32 = 85;
 /// Part of the disk above which it is named as full.
 const FULL: f64 = 0.95;
+/// Files of models in one page, the largest first.
+const MODELS: usize = 30;
 /// Islands in one page.
 const PAGE: usize = 60;
 
@@ -309,10 +311,13 @@ fn load(heartbeat: &Heartbeat) -> Vec<Block> {
             Cell::Badge(state.0, t(state.1).to_owned()),
         ]
     };
+    // The files of a model are listed one by one, and the small ones are many.
+    let mut models: Vec<&HostModel> = heartbeat.models.iter().collect();
+    models.sort_by_key(|model| std::cmp::Reverse((model.warm, model.size_mb)));
     blocks.push(table(
         "islands.models",
         &["islands.model", "islands.size", "islands.state"],
-        heartbeat.models.iter().map(model).collect(),
+        models.into_iter().take(MODELS).map(model).collect(),
         "islands.no_models",
     ));
     blocks
