@@ -6,7 +6,7 @@ PREFIX ?= $(HOME)/.local
 # What `island dev` starts, and so what a demonstration needs.
 DEMO := --package island-cli --package island-coordinator --package island-agent --package island-runtimes-llmcpp --bins
 
-.PHONY: help setup cargos demo install test check fmt lint doc macos bench sim fuzz soak chaos upgrade detection parity vulkan gpu-check deb deb-cuda deb-test images images-test
+.PHONY: help setup cargos demo console-shots install test check fmt lint doc macos bench sim fuzz soak chaos upgrade detection parity vulkan gpu-check deb deb-cuda deb-test images images-test
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,10 +18,15 @@ cargos: ## Build the programs that wasm and container Cargos run
 	@scripts/setup.sh cargos
 	@scripts/cargos.sh
 
-demo: setup ## Build, start a network, stream a reply from its model, stop
+demo: setup ## Build, start a network, stream a reply from its model, print a link to its console, stop
 	cargo build --locked $(DEMO)
 	@scripts/vulkan.sh if-gpu
 	@scripts/demo.sh
+
+console-shots: ## Pictures of every page of the console in both themes and two widths, to look at
+	@scripts/setup.sh test
+	cargo build --locked --workspace --bins
+	@scripts/console-shots.sh
 
 install: setup ## Build the programs and link them into PREFIX/bin (~/.local/bin)
 	cargo build --locked --workspace --bins

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Starts a network in a temporary folder, asks its model something, and stops it again.
+# Starts a network in a temporary folder, asks its model something, prints a link to its console, and stops it again: at once, or in a
+# terminal when it is interrupted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin="${CARGO_TARGET_DIR:-$(scripts/target.sh)}/debug"
@@ -38,8 +39,17 @@ printf '\n\033[1m$ island jobs list\033[0m\n'
 printf '\n\033[1m$ island account\033[0m\n'
 "$bin/island" account
 
+link=$("$bin/island" console)
 cat <<TEXT
 
 Those replies came from a small model on your own Island, through the HTTP API, NATS, an agent and a sandboxed worker.
 To keep a network running:  $bin/island dev
+
+The same in a browser, signed in by a link that works once:
+  $link
 TEXT
+if [ -t 0 ] && [ -t 1 ]; then
+    printf '\nCtrl-C stops the network.\n'
+    trap 'exit 0' INT TERM
+    wait "$network" || true
+fi

@@ -27,6 +27,8 @@ if is test check; then
     if is check && ! command -v systemd-analyze >/dev/null; then packages+=(systemd); fi
     # The tests run the guide's commands, clients written for Node, images made around one static program, network namespaces, and kill by name.
     packages+=(curl jq busybox-static iproute2 procps)
+    # The stories of the console.
+    packages+=(chromium)
     # A Node from elsewhere is kept.
     { command -v node && command -v npm; } >/dev/null || packages+=(nodejs npm)
     # The tests run PostgreSQL servers and a Docker daemon of their own.

@@ -131,6 +131,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Option<Account>,
     },
+    /// Print a link that opens the web console, signed in, once
+    Console,
     /// Ask a language model and stream its reply
     Chat(Chat),
     /// Submit, list, read, follow and cancel jobs

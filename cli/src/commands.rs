@@ -6,6 +6,7 @@ mod api_keys;
 mod auth;
 mod chat;
 mod completion;
+mod console;
 mod dev;
 mod follow;
 mod hosts;
@@ -49,6 +50,7 @@ pub(crate) async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
         Command::Signup(wanted) => signup::run(wanted, &settings, output).await?,
         Command::Auth(command) => auth::run(command, &settings, output).await?,
         Command::Account { command } => account::run(command, &settings, output).await?,
+        Command::Console => console::run(&settings, output).await?,
         Command::Admin(command) => admin::run(command, &settings, output).await?,
         Command::Workloads(command) => workloads::run(command, &settings, output).await?,
         Command::Cargos(command) => publications::run(command, &settings, output).await?,

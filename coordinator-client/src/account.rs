@@ -13,12 +13,33 @@ use island_protocol::{
     time::Timestamp,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::{call::Call, client::Client, request::Request};
+
+/// A code that signs a browser in to the console, once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignInLink {
+    /// The code.
+    pub code: String,
+    /// Time at which it expires.
+    pub expires_at: Timestamp,
+}
 
 impl Client {
     /// `GET /account`.
     pub fn account(&self) -> Request<AccountView> {
         Request::data(self, Call::get("read the account", &["account"]))
+    }
+
+    /// `POST /console/links`, which is beside the API: a code for [`Client::console_address`].
+    pub fn sign_in_link(&self) -> Request<SignInLink> {
+        Request::plain(self, Call::post("get a link to the console", &["console", "links"], &()).beside_api())
+    }
+
+    /// Where a code signs a browser in.
+    pub fn console_address(&self, link: &SignInLink) -> String {
+        format!("{}/console/sign-in/link?code={}", self.base_url(), link.code)
     }
 
     /// `GET /account/ledger`: every movement of credits, newest first.

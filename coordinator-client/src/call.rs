@@ -40,6 +40,8 @@ pub(crate) struct Call {
     query: Vec<(&'static str, String)>,
     headers: Vec<(&'static str, String)>,
     body: Option<Bytes>,
+    /// Whether the path is beside the API instead of below it.
+    is_beside: bool,
 }
 
 impl Call {
@@ -53,6 +55,7 @@ impl Call {
             query: Vec::new(),
             headers: Vec::new(),
             body: None,
+            is_beside: false,
         }
     }
 
@@ -74,6 +77,11 @@ impl Call {
     /// A POST that acts once however often it is sent, because it carries an `Idempotency-Key`.
     pub(crate) fn post_once(what: &'static str, path: &[&str], body: &impl Serialize) -> Self {
         Self::post(what, path, body).named(Uuid::new_v4().to_string())
+    }
+
+    /// Takes the path as one beside the API.
+    pub(crate) fn beside_api(self) -> Self {
+        Self { is_beside: true, ..self }
     }
 
     /// Marks the request as safe to repeat.
@@ -101,10 +109,11 @@ impl Call {
     /// The address under `base`. Each path segment stays one segment, whatever its characters.
     fn url(&self, base: &Url) -> Url {
         let mut url = base.clone();
+        let prefix = if self.is_beside { "" } else { PREFIX };
         if let Ok(mut segments) = url.path_segments_mut() {
             segments
                 .pop_if_empty()
-                .extend(PREFIX.split('/').filter(|part| !part.is_empty()))
+                .extend(prefix.split('/').filter(|part| !part.is_empty()))
                 .extend(&self.path);
         }
         if !self.query.is_empty() {

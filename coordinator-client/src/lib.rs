@@ -91,6 +91,7 @@ mod sse;
 pub mod stream;
 pub mod transport;
 
+pub use account::SignInLink;
 pub use backoff::RetryPolicy;
 pub use client::Client;
 pub use error::ClientError;

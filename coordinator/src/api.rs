@@ -45,6 +45,7 @@ mod rerank;
 mod responses;
 pub(crate) mod routes;
 mod segment;
+mod session;
 mod signup;
 mod slots;
 mod statement;
@@ -55,7 +56,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use axum::{
     Router,
     extract::Request,
-    http::Uri,
+    http::{Extensions, Uri},
     middleware::{self, Next},
     response::{IntoResponse as _, Redirect, Response},
     routing::get,
@@ -71,7 +72,7 @@ use routes::Routes;
 
 use crate::{
     config::Http, deferred_writes, execution::Execution, fabric::keys::FabricKeys, network::Network,
-    oidc::Provider, storage::market::Market,
+    oidc::Provider, server::Peer, storage::market::Market,
 };
 
 /// Maximum bytes of a request body.
@@ -192,28 +193,44 @@ impl Access {
     }
 }
 
-/// The whole API.
-pub(crate) fn router(api: Arc<Api>, access: Access) -> Router {
+/// The whole API, and the console if there is one.
+pub(crate) fn router(api: Arc<Api>, access: Access, console: Option<island_console::Settings>) -> Router {
     let admission = limits::Admission::new(api.rules.max_requests);
     let context = api.execution.context();
     let observer =
         observe::Observer { requests: context.metrics.requests.clone(), traces: context.traces.clone() };
-    let router = Router::new()
-        .nest(PREFIX, Routes::all().router)
-        .route("/docs", get(document::page))
-        .route("/", get(|| async { Redirect::temporary("/docs") }))
-        .fallback(unknown_route)
-        .method_not_allowed_fallback(|| async {
-            ApiError::new(Code::MethodNotAllowed, "this route does not take that method")
-        })
-        .layer(middleware::from_fn(limits::add_headers))
-        .layer(middleware::from_fn_with_state(admission, limits::admit))
-        .layer(middleware::from_fn_with_state(access.addresses, client::identify))
-        .layer(middleware::from_fn(contain_panics))
-        .layer(middleware::from_fn_with_state(observer, observe::observe))
-        .with_state(api);
+    let with_layers = |router: Router<Arc<Api>>| {
+        router
+            .fallback(unknown_route)
+            .method_not_allowed_fallback(|| async {
+                ApiError::new(Code::MethodNotAllowed, "this route does not take that method")
+            })
+            .layer(middleware::from_fn(limits::add_headers))
+            .layer(middleware::from_fn_with_state(admission.clone(), limits::admit))
+            .layer(middleware::from_fn_with_state(access.addresses.clone(), client::identify))
+            .layer(middleware::from_fn(contain_panics))
+            .layer(middleware::from_fn_with_state(observer.clone(), observe::observe))
+            .with_state(api.clone())
+    };
+    let base = || Router::new().nest(PREFIX, Routes::all().router).route("/docs", get(document::page));
+    let router = match console {
+        None => with_layers(base().route("/", get(|| async { Redirect::temporary("/docs") }))),
+        Some(settings) => {
+            let inside = with_layers(base().merge(session::routes()));
+            island_console::router(inside, carried, settings)
+                .layer(middleware::from_fn(contain_panics))
+                .fallback_service(with_layers(base()))
+        }
+    };
     // Without origins, `OPTIONS` is a method like any other.
     if access.cors_origins.is_empty() { router } else { router.layer(cors::layer(&access.cors_origins)) }
+}
+
+/// What of a request to the console its requests to the API have, too: the connection that it came on.
+fn carried(from: &Extensions, to: &mut Extensions) {
+    if let Some(peer) = from.get::<Peer>() {
+        to.insert(*peer);
+    }
 }
 
 /// Names the prefix where it is missing, which is a common mistake in a client's base URL.

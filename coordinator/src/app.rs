@@ -14,7 +14,7 @@ use crate::{
     catalogue::{Catalogue, CatalogueError},
     clock::Clock,
     clock_gap,
-    config::{Config, Jobs, Otlp},
+    config::{Config, Console, Jobs, Otlp},
     deferred_writes::DeferredWrites,
     execution::{Context, Execution, inbox::Inbox},
     fabric::{
@@ -185,7 +185,7 @@ impl App {
             let metrics = api::metrics::router(sources);
             execution.spawn_task(server::serve(listener, None, metrics, MAX_SCRAPES, stop_jobs.clone()));
         }
-        let router = api::router(Arc::new(api), access);
+        let router = api::router(Arc::new(api), access, console(config));
         let drain = Duration::from_secs(config.http.drain_s);
         let max_connections = config.http.max_connections as usize;
         Ok(Self {
@@ -322,6 +322,15 @@ fn provider(config: &Config) -> Result<Option<Provider>, BuildError> {
         &format!("{}{PREFIX}/login/callback", String::from(url.clone()).trim_end_matches('/')),
     );
     provider.map(Some).map_err(|error| BuildError::Provider(error.into()))
+}
+
+/// The console of the settings. Where clients reach the coordinator with TLS, its cookies are for TLS only.
+fn console(config: &Config) -> Option<island_console::Settings> {
+    let Console { enabled, grafana } = &config.console;
+    enabled.then(|| island_console::Settings {
+        is_encrypted: config.http.tls.is_some() || config.http.public_url.is_some(),
+        grafana: grafana.clone(),
+    })
 }
 
 fn timeouts(jobs: &Jobs) -> LeaseTimeouts {

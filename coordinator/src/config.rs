@@ -47,6 +47,8 @@ pub struct Config {
     /// Sign-in with an OpenID Connect provider; not offered by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oidc: Option<Oidc>,
+    /// The web console.
+    pub console: Console,
     /// Logs.
     pub log: Log,
     /// Traces.
@@ -285,6 +287,23 @@ fn key_days() -> u32 {
     30
 }
 
+/// The web console, at the address of the API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Console {
+    /// Whether it is served; otherwise `/` leads to `/docs`.
+    pub enabled: bool,
+    /// Address of Grafana with the dashboards of this network, to which operators get links.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grafana: Option<String>,
+}
+
+impl Default for Console {
+    fn default() -> Self {
+        Self { enabled: true, grafana: None }
+    }
+}
+
 /// Logs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -360,6 +379,10 @@ impl Config {
             (
                 self.otlp.endpoint.as_ref().is_none_or(|url| is_http(url)),
                 "otlp.endpoint must be an address such as http://127.0.0.1:4318",
+            ),
+            (
+                self.console.grafana.as_ref().is_none_or(|url| is_http(url)),
+                "console.grafana must be an address such as https://grafana.example.org",
             ),
             (
                 self.http.cors_origins.iter().all(|origin| is_origin(origin)),

@@ -23,6 +23,11 @@ pub(crate) fn new_key() -> NewKey {
     NewKey { prefix: prefix(&secret).unwrap_or_default().to_owned(), hash: hash(&secret), secret }
 }
 
+/// Generates the token of a session, or the code of a link that begins one; as long as a key.
+pub(crate) fn new_token() -> String {
+    Alphanumeric.sample_string(&mut rand::rng(), LENGTH)
+}
+
 /// Letters and digits of an invitation's code: 95 bits of entropy.
 const CODE_LENGTH: usize = 16;
 

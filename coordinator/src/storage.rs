@@ -40,6 +40,7 @@ pub(crate) mod quota;
 pub(crate) mod response;
 pub(crate) mod retention;
 pub(crate) mod revocation;
+pub(crate) mod session;
 pub(crate) mod statement;
 pub(crate) mod workload;
 

@@ -114,6 +114,14 @@ fn announce(info: &DevInfo, layout: &Layout, output: &Output) -> Result<()> {
     Ok(())
 }
 
+/// Prints a link to the console; a network may have none.
+async fn announce_console(info: &DevInfo, output: &Output) {
+    let Ok(client) = Client::new(&info.api_url, Some(info.api_key.clone())) else { return };
+    if let Ok(link) = client.sign_in_link().await {
+        output.note(&format!("console, signed in once: {}", client.console_address(&link)));
+    }
+}
+
 /// Returns the lowest sandbox level of the Islands, and warns if jobs are confined less than completely or not accepted because of it.
 fn sandbox(hosts: &[HostView], allowed: bool, output: &Output) -> Option<SandboxLevel> {
     let reports = hosts.iter().filter_map(|host| Some(&host.capabilities.as_ref()?.sandbox));
@@ -164,6 +172,7 @@ impl Network {
         leftovers::end(&self.layout, output).await?;
         let info = self.start(options, nats_url, output).await?;
         announce(&info, &self.layout, output)?;
+        announce_console(&info, output).await;
         Err(self.first_failure().await)
     }
 

@@ -1,5 +1,7 @@
 //! Authentication: `Authorization: Bearer ak_…`, found by prefix and hash. Nothing is cached between requests, so that
 //! a committed revocation takes effect at once.
+//!
+//! Requests that the console makes in this process act for the key of a session instead (0120).
 
 use std::sync::Arc;
 
@@ -7,6 +9,7 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, Method, header, request::Parts},
 };
+use island_console::OnBehalf;
 use island_protocol::{
     api::key::Scope,
     credits::MicroCredits,
@@ -50,10 +53,10 @@ impl FromRequestParts<Arc<Api>> for Caller {
         }
         let missing =
             || ApiError::new(Code::MissingApiKey, "send the header Authorization: Bearer <API key>");
-        let secret = secret_of(&parts.headers).ok_or_else(missing)?;
+        let credential = Credential::of(parts).ok_or_else(missing)?;
         let client = parts.extensions.get().copied().unwrap_or(Client(None));
         api.invalid_keys.check(client)?;
-        let holder = match authenticate(api, secret.trim()).await {
+        let holder = match authenticate(api, credential).await {
             Err(error) if error.code() == Code::InvalidApiKey => {
                 api.invalid_keys.record(client);
                 return Err(error);
@@ -61,7 +64,10 @@ impl FromRequestParts<Arc<Api>> for Caller {
             result => result?,
         };
         tracing::Span::current().record("account", tracing::field::display(holder.account));
-        limits::count(api, holder.account, &parts.extensions).await?;
+        // A page counts as one request, however many it is made of.
+        if parts.extensions.get::<OnBehalf>().is_none_or(OnBehalf::is_first) {
+            limits::count(api, holder.account, &parts.extensions).await?;
+        }
         if holder.suspended {
             return Err(suspended(api, holder.account).await?);
         }
@@ -82,6 +88,23 @@ impl FromRequestParts<Arc<Api>> for Caller {
     }
 }
 
+/// What a request proves its account with.
+#[derive(Debug, Clone, Copy)]
+enum Credential<'a> {
+    Key(&'a str),
+    /// The token of a session, which only the console can add to a request.
+    Session(&'a str),
+}
+
+impl<'a> Credential<'a> {
+    fn of(parts: &'a Parts) -> Option<Self> {
+        if let Some(token) = parts.extensions.get::<OnBehalf>().and_then(OnBehalf::token) {
+            return Some(Self::Session(token));
+        }
+        secret_of(&parts.headers).map(|secret| Self::Key(secret.trim()))
+    }
+}
+
 /// The key of a request: in `Authorization`, or in the header of Anthropic's clients.
 fn secret_of(headers: &HeaderMap) -> Option<&str> {
     let Some(value) = headers.get(header::AUTHORIZATION) else {
@@ -89,6 +112,21 @@ fn secret_of(headers: &HeaderMap) -> Option<&str> {
     };
     let (scheme, secret) = value.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(secret)
+}
+
+/// Permission to read what everybody may read in the console, and with a key over HTTP.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader;
+
+impl FromRequestParts<Arc<Api>> for Reader {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
+        if parts.extensions.get::<OnBehalf>().is_some_and(|of| of.token().is_none()) {
+            return Ok(Self);
+        }
+        Caller::from_request_parts(parts, api).await.map(|_| Self)
+    }
 }
 
 /// The account behind a request, which is an operator's.
@@ -120,14 +158,21 @@ fn required_scope(method: &Method) -> Scope {
     if method.is_safe() { Scope::Read } else { Scope::Write }
 }
 
-async fn authenticate(api: &Api, secret: &str) -> Result<KeyHolder, ApiError> {
+async fn authenticate(api: &Api, credential: Credential<'_>) -> Result<KeyHolder, ApiError> {
     let invalid = |why: &str| ApiError::new(Code::InvalidApiKey, format!("this API key {why}"));
     let unknown = || invalid("is unknown or revoked");
-    let prefix = secret::prefix(secret).ok_or_else(unknown)?;
     let context = api.execution.context();
-    let found = key::find(context.store.reader(), prefix, &secret::hash(secret)).await?;
-    let holder = found.ok_or_else(unknown)?;
     let now = context.clock.now();
+    let found = match credential {
+        Credential::Key(secret) => {
+            let prefix = secret::prefix(secret).ok_or_else(unknown)?;
+            key::find(context.store.reader(), prefix, &secret::hash(secret)).await?
+        }
+        Credential::Session(token) => {
+            key::of_session(context.store.reader(), &secret::hash(token), now).await?
+        }
+    };
+    let holder = found.ok_or_else(unknown)?;
     if holder.expires_at.is_some_and(|end| end <= now) {
         return Err(invalid("has expired"));
     }

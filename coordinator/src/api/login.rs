@@ -3,6 +3,8 @@
 //! The program begins with the hash of a verifier and the port at which it waits, and opens the provider's page in a
 //! browser. The provider returns the person to `/login/callback`, which sends the browser to that port with a code. The
 //! program exchanges code and verifier for a key, so neither of them alone is of use to others.
+//!
+//! The console begins with the hash of a verifier that a cookie holds, and the browser returns to it instead.
 
 use std::sync::Arc;
 
@@ -37,6 +39,8 @@ use crate::{
 };
 
 const DAY_MS: i64 = 24 * 3_600_000;
+/// In place of a port: the console began the sign-in.
+pub(super) const CONSOLE: u16 = 0;
 /// Length of a SHA-256 in base 64.
 const CHALLENGE: usize = 43;
 
@@ -57,7 +61,7 @@ fn failed(message: impl Into<String>) -> ApiError {
 
 /// Sends the person to the provider.
 pub(super) async fn begin(State(api): State<Arc<Api>>, query: Query) -> Result<Redirect, ApiError> {
-    let provider = provider(&api)?;
+    provider(&api)?;
     let bad = |name: &str, must: &str| {
         ApiError::field(Code::InvalidRequest, name, format!("{name} must be {must}"))
     };
@@ -70,7 +74,12 @@ pub(super) async fn begin(State(api): State<Arc<Api>>, query: Query) -> Result<R
     let challenge = query.get("challenge").filter(plain);
     let challenge =
         challenge.ok_or_else(|| bad("challenge", "the SHA-256 of a verifier in base 64 for URLs"))?;
-    let begun = provider.begin().await.map_err(|error| unreachable(&error))?;
+    Ok(Redirect::to(&start(&api, port, challenge).await?))
+}
+
+/// Records a sign-in that has begun. Returns the address of the provider to which the person goes.
+pub(super) async fn start(api: &Api, port: u16, challenge: &str) -> Result<String, ApiError> {
+    let begun = provider(api)?.begin().await.map_err(|error| unreachable(&error))?;
     let context = api.execution.context();
     let login = Login {
         state_hash: secret::hash(&begun.state),
@@ -85,7 +94,7 @@ pub(super) async fn begin(State(api): State<Arc<Api>>, query: Query) -> Result<R
         return Err(ApiError::new(Code::ServiceUnavailable, message).after(60));
     }
     commit(tx).await?;
-    Ok(Redirect::to(&begun.address))
+    Ok(begun.address)
 }
 
 /// Takes what the provider confirms of the person, and sends the browser to the program that waits.
@@ -122,7 +131,10 @@ pub(super) async fn callback(
         return Err(failed("this sign-in was finished: begin again"));
     }
     commit(tx).await?;
-    Ok(Redirect::to(&format!("http://127.0.0.1:{}/?code={code}", login.port)))
+    Ok(Redirect::to(&match login.port {
+        CONSOLE => format!("{}?code={code}", island_console::SIGNED_IN),
+        port => format!("http://127.0.0.1:{port}/?code={code}"),
+    }))
 }
 
 /// The account of a person, which is created at the first sign-in.

@@ -11,7 +11,7 @@ use island_protocol::{
 };
 use tokio::time::Instant;
 
-use super::{Api, ApiError, auth::Caller, segment::Segment};
+use super::{Api, ApiError, auth::Reader, segment::Segment};
 use crate::{
     catalogue::Cargo,
     placement,
@@ -21,7 +21,7 @@ use crate::{
 type Rates = Json<Data<Vec<MarketRate>>>;
 
 /// Rates of all Cargos in the last 24 hours, by slug.
-pub(super) async fn rates(State(api): State<Arc<Api>>, _caller: Caller) -> Result<Rates, ApiError> {
+pub(super) async fn rates(State(api): State<Arc<Api>>, _reader: Reader) -> Result<Rates, ApiError> {
     let catalogue = api.execution.context().catalogue();
     let cargos: Vec<&Cargo> = catalogue.iter().map(AsRef::as_ref).collect();
     Ok(Json(Data { data: rates_of(&api, &cargos).await? }))
@@ -30,7 +30,7 @@ pub(super) async fn rates(State(api): State<Arc<Api>>, _caller: Caller) -> Resul
 /// Rate of one Cargo, as a list of one element, as existing clients expect.
 pub(super) async fn rate(
     State(api): State<Arc<Api>>,
-    _caller: Caller,
+    _reader: Reader,
     Segment(slug): Segment,
 ) -> Result<Rates, ApiError> {
     let cargo = known(&api, &slug)?;
@@ -40,7 +40,7 @@ pub(super) async fn rate(
 /// Rates of a Cargo in each hour of the last 7 days in which one of its jobs settled, oldest first.
 pub(super) async fn history(
     State(api): State<Arc<Api>>,
-    _caller: Caller,
+    _reader: Reader,
     Segment(slug): Segment,
 ) -> Result<Rates, ApiError> {
     let cargo = known(&api, &slug)?;

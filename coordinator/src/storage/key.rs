@@ -8,7 +8,7 @@ use island_protocol::{
     ids::{AccountId, ApiKeyId, JobId},
     time::Timestamp,
 };
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
 use super::{
@@ -139,32 +139,55 @@ pub(crate) async fn insert(conn: &mut Connection, key: &StoredKey<'_>) -> Result
     Ok(())
 }
 
+/// What [`holder`] reads, and where from.
+const HOLDER: &str = "SELECT k.id, k.account_id, k.scopes, k.expires_at, k.last_used_at, k.spend_cap, a.operator, a.suspended_at, \
+     (SELECT COUNT(*) FROM quotas q WHERE q.holder IN (k.id, a.id)) AS quotas \
+     FROM api_keys k JOIN accounts a ON a.id = k.account_id ";
+
 /// Finds the key of this prefix and hash that is not revoked. Called for every request: a committed revocation takes
 /// effect everywhere at once.
 pub(crate) async fn find(pool: &Pool, prefix: &str, hash: &str) -> Result<Option<KeyHolder>, StoreError> {
-    let row = sqlx::query(
-        "SELECT k.id, k.account_id, k.scopes, k.expires_at, k.last_used_at, k.spend_cap, a.operator, a.suspended_at, \
-         (SELECT COUNT(*) FROM quotas q WHERE q.holder IN (k.id, a.id)) AS quotas \
-         FROM api_keys k JOIN accounts a ON a.id = k.account_id \
-         WHERE k.hash = $1 AND k.prefix = $2 AND k.revoked_at IS NULL",
-    )
+    let row = sqlx::query(AssertSqlSafe(format!(
+        "{HOLDER} WHERE k.hash = $1 AND k.prefix = $2 AND k.revoked_at IS NULL"
+    )))
     .bind(hash)
     .bind(prefix)
     .fetch_optional(pool)
     .await
     .context("find an API key")?;
-    let Some(row) = row else { return Ok(None) };
-    Ok(Some(KeyHolder {
-        key: parsed(&row, "id")?,
-        account: parsed(&row, "account_id")?,
+    row.as_ref().map(holder).transpose()
+}
+
+/// Finds the key for which a session acts, if neither has ended. `hash` is that of the session's token.
+pub(crate) async fn of_session(
+    pool: &Pool,
+    hash: &str,
+    now: Timestamp,
+) -> Result<Option<KeyHolder>, StoreError> {
+    let row = sqlx::query(AssertSqlSafe(format!(
+        "{HOLDER} JOIN sessions s ON s.api_key_id = k.id \
+         WHERE s.hash = $1 AND s.expires_at > $2 AND k.revoked_at IS NULL"
+    )))
+    .bind(hash)
+    .bind(now.unix_ms())
+    .fetch_optional(pool)
+    .await
+    .context("find the key of a session")?;
+    row.as_ref().map(holder).transpose()
+}
+
+fn holder(row: &Row) -> Result<KeyHolder, StoreError> {
+    Ok(KeyHolder {
+        key: parsed(row, "id")?,
+        account: parsed(row, "account_id")?,
         operator: row.try_get::<i64, _>("operator").context("read a column")? != 0,
-        suspended: moment(&row, "suspended_at")?.is_some(),
-        scopes: Scopes::read(&row)?,
-        expires_at: moment(&row, "expires_at")?,
-        last_used_at: moment(&row, "last_used_at")?,
-        spend_cap: credits(&row, "spend_cap")?,
-        has_quotas: integer(&row, "quotas")? > 0,
-    }))
+        suspended: moment(row, "suspended_at")?.is_some(),
+        scopes: Scopes::read(row)?,
+        expires_at: moment(row, "expires_at")?,
+        last_used_at: moment(row, "last_used_at")?,
+        spend_cap: credits(row, "spend_cap")?,
+        has_quotas: integer(row, "quotas")? > 0,
+    })
 }
 
 fn view(row: &Row) -> Result<KeyView, StoreError> {

@@ -1,0 +1,73 @@
+//! The web console of a coordinator: pages for consumers, owners and operators, rendered on the server.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | `backend` | requests to the API in this process, which check every right |
+//! | `on_behalf`, [`session`] | whom those requests act for |
+//! | `guard`, `cookie` | content policy, origin of changes, the cookie of a session |
+//! | `web` | the person behind a request, and answers |
+//! | `view` | what pages are made of, with one template for each kind |
+//! | `pages` | one module for each noun, as in the API |
+//! | `input`, `output` | forms from the schemas of Cargos, and results as what they are |
+//! | `menu`, `texts`, `assets` | which pages there are, every text, scripts and styles |
+//!
+//! There are no rules of business here and no state: a page shows what the API's handlers answer to the session of its
+//! reader (0120). Sessions are rows of the coordinator's database, so any coordinator of a network serves them.
+//!
+//! What a person or a model wrote is text. Templates escape it, scripts set it as text, and the content policy has no
+//! place for a script within a page.
+
+mod assets;
+mod backend;
+mod cookie;
+mod form;
+mod guard;
+mod input;
+mod menu;
+mod on_behalf;
+mod output;
+mod pages;
+pub mod session;
+mod texts;
+mod view;
+mod web;
+
+use std::sync::Arc;
+
+use axum::{Router, middleware, routing::get};
+
+pub use backend::Carry;
+pub use on_behalf::OnBehalf;
+
+use backend::Backend;
+use cookie::Cookies;
+use texts::t;
+use web::Console;
+
+/// Where a provider's confirmation of a person ends; the parameter `code` is added.
+pub const SIGNED_IN: &str = "/console/sign-in/provider/end";
+/// Where a program with a key gets a link that signs a browser in.
+pub const LINKS: &str = "/console/links";
+
+/// What the coordinator decides about the console.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Whether browsers reach the coordinator with TLS.
+    pub is_encrypted: bool,
+    /// Address of Grafana, to which operators get links.
+    pub grafana: Option<String>,
+}
+
+/// The pages, at `/` and below `/console`. `api` answers their requests; `carry` copies to those what the API must know
+/// about the connection.
+pub fn router(api: Router, carry: Carry, settings: Settings) -> Router {
+    let console = Arc::new(Console {
+        backend: Backend { router: api, carry },
+        cookies: Cookies { is_encrypted: settings.is_encrypted },
+        grafana: settings.grafana,
+    });
+    pages::routes()
+        .route("/console/assets/{folder}/{name}", get(assets::get))
+        .layer(middleware::from_fn(guard::guard))
+        .with_state(console)
+}

@@ -1,0 +1,248 @@
+//! Results of jobs as what they are: text, pictures, sound, tables, facts, or JSON.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use island_protocol::ids::JobId;
+use serde_json::{Map, Value};
+
+use crate::{
+    backend::encoded,
+    texts::{fill, t},
+    view::{Block, Cell, Media, Table},
+};
+
+/// Maximum characters of a text in a page; the whole of it can be downloaded.
+const MAX_TEXT: usize = 100_000;
+/// Maximum rows of a table in a page.
+const MAX_ROWS: usize = 200;
+/// Maximum columns of a table.
+const MAX_COLUMNS: usize = 12;
+/// Maximum pictures and sounds in a page.
+const MAX_MEDIA: usize = 32;
+/// Strings of JSON are shortened to this length in a page.
+const MAX_STRING: usize = 400;
+/// Depth to which pictures and sounds are found.
+const MAX_DEPTH: usize = 8;
+
+/// A picture or sound in base 64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub media_type: &'static str,
+    pub is_sound: bool,
+}
+
+/// How files of each kind begin, in base 64.
+const BEGINNINGS: &[(&str, Kind)] = &[
+    ("iVBORw0KGgo", Kind { media_type: "image/png", is_sound: false }),
+    ("/9j/", Kind { media_type: "image/jpeg", is_sound: false }),
+    ("R0lGOD", Kind { media_type: "image/gif", is_sound: false }),
+    ("T2dnUw", Kind { media_type: "audio/ogg", is_sound: true }),
+    ("ZkxhQ", Kind { media_type: "audio/flac", is_sound: true }),
+    ("SUQz", Kind { media_type: "audio/mpeg", is_sound: true }),
+];
+
+/// Recognizes a file by its beginning; a few letters that look like one are not enough.
+pub(crate) fn recognize(text: &str) -> Option<Kind> {
+    const MIN: usize = 60;
+    if text.len() < MIN {
+        return None;
+    }
+    // Both kinds of RIFF name themselves in their bytes 8 to 11.
+    if text.starts_with("UklGR") {
+        let head = BASE64_STANDARD.decode(text.get(..16)?).ok()?;
+        return match head.get(8..12)? {
+            b"WAVE" => Some(Kind { media_type: "audio/wav", is_sound: true }),
+            b"WEBP" => Some(Kind { media_type: "image/webp", is_sound: false }),
+            _ => None,
+        };
+    }
+    BEGINNINGS.iter().find(|(begin, _)| text.starts_with(begin)).map(|(_, kind)| *kind)
+}
+
+/// The blocks that show an output.
+pub(crate) fn blocks(job: JobId, output: &Value) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut found = Vec::new();
+    media(output, &mut String::new(), 0, &mut found);
+    for (pointer, kind) in &found {
+        blocks.push(Block::Media(Media {
+            href: format!("/console/jobs/{job}/part?at={}", encoded(pointer)),
+            is_sound: kind.is_sound,
+            caption: if pointer.is_empty() { t("output.whole").to_owned() } else { pointer[1..].to_owned() },
+        }));
+    }
+    match output {
+        Value::String(text) if found.is_empty() => return vec![text_block(t("output.text"), text)],
+        Value::Object(fields) => object(fields, &mut blocks),
+        Value::Array(items) => list("", items, &mut blocks),
+        _ => {}
+    }
+    let json = serde_json::to_string_pretty(&shortened(output, 0)).unwrap_or_default();
+    let pre = text_block(t("output.json"), &json);
+    blocks.push(if blocks.is_empty() { pre } else { Block::Fold(t("output.json").to_owned(), vec![pre]) });
+    blocks
+}
+
+/// A text, of which a page shows a limited part.
+pub(crate) fn text_block(caption: &str, text: &str) -> Block {
+    let Some((end, _)) = text.char_indices().nth(MAX_TEXT) else {
+        return Block::Pre(caption.to_owned(), text.to_owned());
+    };
+    let note = fill(
+        "output.shortened",
+        &[("shown", &MAX_TEXT.to_string()), ("all", &text.chars().count().to_string())],
+    );
+    Block::Pre(format!("{caption} – {note}"), text[..end].to_owned())
+}
+
+fn object(fields: &Map<String, Value>, blocks: &mut Vec<Block>) {
+    let mut facts = Vec::new();
+    for (name, value) in fields {
+        match value {
+            Value::String(text) if recognize(text).is_some() => {}
+            Value::String(text) if text.len() > 200 || text.contains('\n') => {
+                blocks.push(text_block(name, text));
+            }
+            Value::Array(items) => list(name, items, blocks),
+            Value::Object(inner) => {
+                let simple = inner.iter().filter(|(_, value)| !value.is_object() && !value.is_array());
+                let simple = simple.filter(|(_, value)| value.as_str().is_none_or(|text| text.len() <= 200));
+                facts.extend(simple.map(|(below, value)| (format!("{name}.{below}"), cell(value))));
+            }
+            scalar => facts.push((name.clone(), cell(scalar))),
+        }
+    }
+    if !facts.is_empty() {
+        blocks.insert(0, Block::Facts(facts));
+    }
+}
+
+/// A table, if the items are objects of simple values.
+fn list(name: &str, items: &[Value], blocks: &mut Vec<Block>) {
+    let Some(Value::Object(first)) = items.first() else {
+        let is_simple = |item: &Value| !item.is_object() && !item.is_array();
+        if !items.is_empty() && items.len() <= MAX_ROWS && items.iter().all(is_simple) {
+            let rows = items.iter().map(|item| vec![cell(item)]).collect();
+            let columns = vec![if name.is_empty() { t("output.value").to_owned() } else { name.to_owned() }];
+            blocks.push(Block::Table(Table { columns, rows, ..Table::default() }));
+        }
+        return;
+    };
+    let columns: Vec<String> = first
+        .iter()
+        .filter(|(_, value)| value.as_str().is_none_or(|text| recognize(text).is_none()))
+        .map(|(name, _)| name.clone())
+        .take(MAX_COLUMNS)
+        .collect();
+    let rows = items.iter().take(MAX_ROWS);
+    let rows = rows.map(|item| columns.iter().map(|column| cell(&item[column.as_str()])).collect());
+    let caption = if items.len() > MAX_ROWS {
+        fill(
+            "output.rows",
+            &[("name", name), ("shown", &MAX_ROWS.to_string()), ("all", &items.len().to_string())],
+        )
+    } else {
+        name.to_owned()
+    };
+    if !columns.is_empty() {
+        blocks.push(Block::Table(Table { caption, rows: rows.collect(), columns, ..Table::default() }));
+    }
+}
+
+fn cell(value: &Value) -> Cell {
+    match value {
+        Value::Null => Cell::Nothing,
+        Value::Number(number) => Cell::number(number),
+        Value::String(text) => Cell::Text(short_string(text)),
+        Value::Bool(_) => Cell::Text(value.to_string()),
+        nested => Cell::Code(short_string(&nested.to_string())),
+    }
+}
+
+fn short_string(text: &str) -> String {
+    match text.char_indices().nth(MAX_STRING) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+/// A copy with long strings and deep values cut, for reading.
+fn shortened(value: &Value, depth: usize) -> Value {
+    match value {
+        Value::String(text) => Value::String(short_string(text)),
+        Value::Array(_) | Value::Object(_) if depth > 32 => Value::String("…".to_owned()),
+        Value::Array(items) => items.iter().map(|item| shortened(item, depth + 1)).collect(),
+        Value::Object(fields) => Value::Object(
+            fields.iter().map(|(name, value)| (name.clone(), shortened(value, depth + 1))).collect(),
+        ),
+        other => other.clone(),
+    }
+}
+
+fn media(value: &Value, pointer: &mut String, depth: usize, found: &mut Vec<(String, Kind)>) {
+    if found.len() >= MAX_MEDIA || depth > MAX_DEPTH {
+        return;
+    }
+    let mut below = |step: &str, value: &Value, pointer: &mut String| {
+        let length = pointer.len();
+        pointer.push('/');
+        pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));
+        media(value, pointer, depth + 1, found);
+        pointer.truncate(length);
+    };
+    match value {
+        Value::String(text) => found.extend(recognize(text).map(|kind| (pointer.clone(), kind))),
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(index, item)| below(&index.to_string(), item, pointer));
+        }
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| below(name, value, pointer)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use askama::Template as _;
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+
+    const JOB: JobId = JobId(Uuid::nil());
+
+    fn png() -> String {
+        format!("iVBORw0KGgo{}", "A".repeat(80))
+    }
+
+    fn html(output: &Value) -> String {
+        blocks(JOB, output).iter().map(|block| block.render().expect("rendered")).collect()
+    }
+
+    #[test]
+    fn pictures_are_found_wherever_they_are() {
+        let shown = html(&json!({"images": [{"data": png(), "format": "png"}], "n/a~": png()}));
+        assert!(shown.contains("part?at=%2Fimages%2F0%2Fdata"), "{shown}");
+        assert!(shown.contains("part?at=%2Fn~1a~0"), "{shown}");
+        assert!(!shown.contains(&png()), "the picture is not in the page");
+    }
+
+    #[test]
+    fn objects_are_tables_and_text_is_text() {
+        let shown = html(&json!([{"label": "<b>x</b>", "score": 0.5}, {"label": "y", "score": 1}]));
+        assert!(shown.contains("<th scope=\"col\">label</th>") && shown.contains("0.5"), "{shown}");
+        assert!(!shown.contains("<b>"), "{shown}");
+        let shown = html(&json!("</pre><script>alert(1)</script>"));
+        assert!(!shown.contains("<script>"), "{shown}");
+    }
+
+    #[test]
+    fn a_long_line_is_cut() {
+        let shown = html(&Value::String("x".repeat(10 << 20)));
+        assert!(shown.len() < MAX_TEXT + 1000);
+    }
+
+    #[test]
+    fn few_letters_are_not_a_picture() {
+        assert_eq!(recognize("/9j/ is a path"), None);
+        assert_eq!(recognize(&png()).map(|kind| kind.media_type), Some("image/png"));
+    }
+}

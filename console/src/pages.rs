@@ -1,0 +1,113 @@
+//! The pages, one module for each noun.
+
+mod admin;
+mod cargos;
+mod chat;
+mod home;
+mod islands;
+mod jobs;
+mod keys;
+mod ledger;
+mod market;
+mod network;
+mod publications;
+mod sign_in;
+mod usage;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    response::Response,
+    routing::{get, post},
+};
+use island_protocol::{credits::MicroCredits, job::JobStatus};
+
+use crate::{
+    texts::t,
+    view::Tone,
+    web::{self, Console, Visit},
+};
+
+/// All routes except those of the assets.
+pub(crate) fn routes() -> Router<Arc<Console>> {
+    Router::new()
+        .route("/", get(home::page))
+        .route("/console", get(home::begin))
+        .route("/console/sign-in", get(sign_in::page).post(sign_in::with_key))
+        .route("/console/sign-in/invitation", post(sign_in::with_invitation))
+        .route("/console/sign-in/link", get(sign_in::link).post(sign_in::with_link))
+        .route("/console/sign-in/provider", post(sign_in::with_provider))
+        .route(crate::SIGNED_IN, get(sign_in::provider_end))
+        .route("/console/sign-out", post(sign_in::sign_out))
+        .route(crate::LINKS, post(sign_in::offer))
+        .route("/console/chat", get(chat::page))
+        .route("/console/cargos", get(cargos::list))
+        .route("/console/cargos/{slug}", get(cargos::get).post(cargos::submit))
+        .route("/console/jobs", get(jobs::list).post(jobs::create))
+        .route("/console/jobs/{id}", get(jobs::get))
+        .route("/console/jobs/{id}/stream", get(jobs::stream))
+        .route("/console/jobs/{id}/part", get(jobs::part))
+        .route("/console/jobs/{id}/output", get(jobs::output))
+        .route("/console/jobs/{id}/cancel", post(jobs::cancel))
+        .route("/console/jobs/{id}/delete", post(jobs::delete))
+        .route("/console/usage", get(usage::page))
+        .route("/console/earnings", get(usage::earnings))
+        .route("/console/ledger", get(ledger::page))
+        .route("/console/ledger/statement.csv", get(ledger::csv))
+        .route("/console/keys", get(keys::page).post(keys::create))
+        .route("/console/keys/{id}/revoke", post(keys::revoke))
+        .route("/console/publications", get(publications::list).post(publications::submit))
+        .route("/console/publications/{id}", get(publications::get))
+        .route("/console/publications/{id}/withdraw", post(publications::withdraw))
+        .route("/console/islands", get(islands::list).post(islands::pair))
+        .route("/console/islands/{id}", get(islands::get))
+        .route("/console/market", get(market::list))
+        .route("/console/market/{slug}", get(market::history))
+        .route("/console/network", get(network::page))
+        .route("/console/{*rest}", get(missing))
+        .merge(admin::routes())
+}
+
+/// An address below `/console` that leads nowhere.
+async fn missing(visit: Visit) -> Response {
+    match visit.who().await {
+        Ok(who) => web::not_found(&visit, who.as_ref()),
+        Err(failure) => web::failed(&visit, None, failure, "/"),
+    }
+}
+
+/// The badge of a job's status.
+fn status(status: JobStatus) -> (Tone, String) {
+    let tone = match status {
+        JobStatus::Completed => Tone::Good,
+        JobStatus::Failed | JobStatus::Timeout => Tone::Bad,
+        JobStatus::Cancelled | JobStatus::Pending => Tone::Warn,
+        _ => Tone::Plain,
+    };
+    (tone, t(&format!("status.{status}")).to_owned())
+}
+
+/// Milliseconds for people.
+fn duration(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{:.1} s", ms as f64 / 1000.0),
+        60_000..3_600_000 => format!("{} min {} s", ms / 60_000, ms / 1000 % 60),
+        _ => format!("{} h {} min", ms / 3_600_000, ms / 60_000 % 60),
+    }
+}
+
+/// Megabytes for people.
+fn megabytes(mb: u64) -> String {
+    match mb {
+        0 => "< 1 MB".to_owned(),
+        1..1024 => format!("{mb} MB"),
+        _ => format!("{:.1} GB", mb as f64 / 1024.0),
+    }
+}
+
+/// Credits as a number for a plot.
+fn amount(credits: MicroCredits) -> f64 {
+    credits.0 as f64 / 1e6
+}

@@ -1,0 +1,82 @@
+//! Pages for operators. The API refuses their requests to everybody else.
+
+mod accounts;
+mod audit_log;
+mod cargos;
+mod fleet;
+mod invitations;
+mod overview;
+mod payouts;
+mod publications;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::FromRequestParts,
+    http::{StatusCode, request::Parts},
+    response::{IntoResponse as _, Response},
+    routing::{get, post},
+};
+use island_protocol::api::{Data, admin::Reason};
+use serde::de::IgnoredAny;
+
+use crate::{
+    form::Posted,
+    web::{self, Console, Member, done},
+};
+
+pub(super) fn routes() -> Router<Arc<Console>> {
+    Router::new()
+        .route("/console/admin", get(overview::page))
+        .route("/console/admin/maintenance/{verb}", post(overview::maintenance))
+        .route("/console/admin/notices", post(overview::create_notice))
+        .route("/console/admin/notices/{id}/remove", post(overview::remove_notice))
+        .route("/console/admin/fleet", get(fleet::list))
+        .route("/console/admin/fleet/{id}/{verb}", post(fleet::change))
+        .route("/console/admin/accounts", get(accounts::list).post(accounts::create))
+        .route("/console/admin/accounts/{id}", get(accounts::get))
+        .route("/console/admin/accounts/{id}/{verb}", post(accounts::change))
+        .route("/console/admin/keys/{id}/revoke", post(accounts::revoke_key))
+        .route("/console/admin/invitations", get(invitations::list).post(invitations::create))
+        .route("/console/admin/invitations/{id}/revoke", post(invitations::revoke))
+        .route("/console/admin/publications", get(publications::list))
+        .route("/console/admin/publications/{id}", get(publications::get))
+        .route("/console/admin/publications/{id}/{verb}", post(publications::decide))
+        .route("/console/admin/cargos", get(cargos::list))
+        .route("/console/admin/cargos/{slug}/{verb}", post(cargos::switch))
+        .route("/console/admin/payouts", get(payouts::list).post(payouts::create))
+        .route("/console/admin/payouts/{id}", get(payouts::get))
+        .route("/console/admin/payouts/{id}/{verb}", post(payouts::end))
+        .route("/console/admin/audit-log", get(audit_log::list))
+}
+
+/// A request of an operator. To others, these pages do not exist; the API would refuse them as well.
+#[derive(Debug)]
+struct Operator(Member);
+
+impl FromRequestParts<Arc<Console>> for Operator {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Response> {
+        let member = Member::from_request_parts(parts, console).await?;
+        if member.who.operator {
+            Ok(Self(member))
+        } else {
+            Err(web::not_found(&member.visit, Some(&member.who)))
+        }
+    }
+}
+
+fn not_found() -> Response {
+    StatusCode::NOT_FOUND.into_response()
+}
+
+/// Posts the reason of a form to a route of the API, and leads back.
+async fn post_reason(member: &Member, path: &str, posted: &Posted, back: &str, what: &str) -> Response {
+    let reason = Reason { reason: posted.get("reason").to_owned() };
+    match member.visit.api.post::<Data<IgnoredAny>>(path, &reason).await {
+        Ok(_) => done(back, what),
+        Err(failure) => member.failed(failure, back),
+    }
+}

@@ -1,0 +1,122 @@
+//! All Islands, with what operators note about them.
+
+use axum::{extract::Path, response::Response};
+use island_protocol::api::{
+    Data,
+    admin::{AdminHost, Trust},
+};
+use serde::de::IgnoredAny;
+use serde_json::json;
+
+use super::{Operator, not_found, post_reason};
+use crate::{
+    backend::{add_parameter, encoded},
+    form::Posted,
+    texts::t,
+    view::{Block, Cell, Field, Form, Kind, Pager, Table, Tone},
+    web::{blocks_page, done},
+};
+
+const PAGE: &str = "/console/admin/fleet";
+
+/// `GET /console/admin/fleet`.
+pub(super) async fn list(Operator(member): Operator) -> Response {
+    let account = member.visit.param("account").unwrap_or_default().to_owned();
+    let mut path = format!("/admin/hosts?limit=25&offset={}", member.visit.offset());
+    if !account.is_empty() {
+        add_parameter(&mut path, "account", &account);
+    }
+    let page = match member.visit.api.page::<AdminHost>(&path).await {
+        Ok(page) => page,
+        Err(failure) => return member.failed(failure, PAGE),
+    };
+    let row = |island: &AdminHost| {
+        let state = match &island.suspended {
+            Some(suspension) => {
+                Cell::Badge(Tone::Bad, format!("{}: {}", t("island.suspended"), suspension.reason))
+            }
+            None => Cell::Badge(Tone::Good, t("admin.in_use").to_owned()),
+        };
+        vec![
+            Cell::link(format!("/console/islands/{}", island.id), island.name.clone()),
+            state,
+            Cell::link(
+                format!("/console/admin/accounts/{}", island.account),
+                island.account.to_string().chars().take(8).collect::<String>(),
+            ),
+            Cell::text(island.agent_version.clone().unwrap_or_default()),
+            Cell::time(island.last_seen_at),
+            Cell::text(island.note.clone().unwrap_or_default()),
+            Cell::Actions(vec![actions(island)]),
+        ]
+    };
+    let columns = [
+        "islands.name",
+        "islands.status",
+        "admin.account",
+        "islands.agent",
+        "islands.seen",
+        "admin.note",
+        "keys.change",
+    ];
+    let query = if account.is_empty() { String::new() } else { format!("account={}&", encoded(&account)) };
+    let table = Table {
+        columns: columns.iter().map(|key| t(key).to_owned()).collect(),
+        rows: page.data.iter().map(row).collect(),
+        empty: t("islands.no_others").to_owned(),
+        pager: Pager::new(&format!("{PAGE}?{query}"), page.meta),
+        ..Table::default()
+    };
+    let filter = Form::filter(PAGE, vec![Field::line("account", t("admin.account_id")).value(account)]);
+    let choices = [("normal", "admin.trust_normal"), ("low", "admin.trust_low")];
+    let choices = choices.iter().map(|(value, key)| ((*value).to_owned(), t(key).to_owned())).collect();
+    let note = Form::post(
+        format!("{PAGE}/_/annotate"),
+        t("admin.annotate"),
+        vec![
+            Field::line("id", t("islands.id")).required(),
+            Field::new("trust", t("admin.trust"), Kind::Choice(choices)),
+            Field::line("note", t("admin.note")),
+            Field::reason(),
+        ],
+    );
+    let mut frame = member.frame(t("fleet.title"));
+    frame.is_wide = true;
+    let blocks = vec![
+        Block::Form(filter),
+        Block::Table(table),
+        Block::Panel(t("admin.annotate").to_owned(), vec![Block::Form(note)]),
+    ];
+    blocks_page(frame, t("fleet.lead").to_owned(), blocks)
+}
+
+fn actions(island: &AdminHost) -> Form {
+    let (verb, text) =
+        if island.suspended.is_some() { ("resume", "admin.resume") } else { ("suspend", "admin.suspend") };
+    let form = Form::post(format!("{PAGE}/{}/{verb}", island.id), t(text), vec![Field::reason()]).inline();
+    let form = Form { label: format!("{} {}", t(text), island.name), ..form };
+    if verb == "suspend" { form.bad() } else { form }
+}
+
+/// `POST /console/admin/fleet/:id/suspend`, `/resume` and `/annotate`.
+pub(super) async fn change(
+    Operator(member): Operator,
+    Path((id, verb)): Path<(String, String)>,
+    posted: Posted,
+) -> Response {
+    let path = format!("/admin/hosts/{}/{verb}", encoded(&id));
+    match verb.as_str() {
+        "suspend" => post_reason(&member, &path, &posted, PAGE, "suspended").await,
+        "resume" => post_reason(&member, &path, &posted, PAGE, "resumed").await,
+        "annotate" => {
+            let trust = if posted.get("trust") == "low" { Trust::Low } else { Trust::Normal };
+            let body = json!({"trust": trust, "note": posted.get("note"), "reason": posted.get("reason")});
+            let path = format!("/admin/hosts/{}/annotate", encoded(posted.get("id")));
+            match member.visit.api.post::<Data<IgnoredAny>>(&path, &body).await {
+                Ok(_) => done(PAGE, "annotated"),
+                Err(failure) => member.failed(failure, PAGE),
+            }
+        }
+        _ => not_found(),
+    }
+}

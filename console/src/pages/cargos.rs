@@ -1,0 +1,249 @@
+//! The catalogue, and forms from which jobs are submitted.
+
+use axum::{
+    extract::Path,
+    http::{HeaderMap, HeaderValue, StatusCode},
+    response::{IntoResponse as _, Redirect, Response},
+};
+use island_protocol::{
+    api::{CargoList, Data, SubmittedJob, WorkloadView},
+    cargo::{CargoEntry, Category},
+};
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::megabytes;
+use crate::{
+    backend::{ApiFailure, encoded},
+    form::Posted,
+    input::{self, WHOLE},
+    texts::t,
+    view::{Block, Card, Cell, Field, Form, Kind, Tone},
+    web::{Member, Visit, blocks_page, described, failed, not_found},
+};
+
+/// Field with the idempotency key of a form: what is sent twice is one job.
+const ONCE: &str = ".once";
+/// Field with the priority of the job.
+const PRIORITY: &str = ".priority";
+
+/// `GET /console/cargos`.
+pub(super) async fn list(visit: Visit) -> Response {
+    let answers = futures::try_join!(visit.api.bare::<CargoList>("/cargos"), visit.who());
+    let (cargos, who) = match answers {
+        Ok(answers) => answers,
+        Err(failure) => return failed(&visit, None, failure, "/"),
+    };
+    let search = visit.param("q").unwrap_or_default().to_lowercase();
+    let category = visit.param("category").unwrap_or_default();
+    let is_shown = |cargo: &&CargoEntry| {
+        let text = format!("{} {} {}", cargo.slug, cargo.name, cargo.description).to_lowercase();
+        let is_category = category.is_empty() || cargo.category.is_some_and(|of| of.as_str() == category);
+        is_category && search.split_whitespace().all(|word| text.contains(word))
+    };
+    let cards: Vec<Card> = cargos.cargos.iter().filter(is_shown).map(card).collect();
+    let mut categories = vec![(String::new(), t("cargos.all").to_owned())];
+    categories.extend(Category::ALL.iter().map(|category| {
+        (category.as_str().to_owned(), t(&format!("category.{}", category.as_str())).to_owned())
+    }));
+    let filter = Form::filter(
+        "/console/cargos",
+        vec![
+            Field::line("q", t("cargos.search")).value(visit.param("q").unwrap_or_default()),
+            Field::new("category", t("cargos.category"), Kind::Choice(categories)).value(category),
+        ],
+    );
+    let mut blocks = vec![Block::Form(filter)];
+    blocks.push(if cards.is_empty() {
+        Block::Notice(Tone::Plain, t("cargos.none").to_owned())
+    } else {
+        Block::Cards(cards)
+    });
+    let mut frame = visit.frame(t("cargos.title"), who.as_ref());
+    frame.is_wide = true;
+    blocks_page(frame, t("cargos.lead").to_owned(), blocks)
+}
+
+fn card(cargo: &CargoEntry) -> Card {
+    let mut badges = vec![(Tone::Plain, cargo.runtime_type.to_string())];
+    if let Some(category) = cargo.category {
+        badges.push((Tone::Plain, t(&format!("category.{}", category.as_str())).to_owned()));
+    }
+    if cargo.published.is_some() {
+        badges.push((Tone::Warn, t("cargos.published").to_owned()));
+    }
+    Card {
+        href: format!("/console/cargos/{}", encoded(&cargo.slug.to_string())),
+        title: cargo.name.clone(),
+        note: cargo.slug.to_string(),
+        text: cargo.description.clone(),
+        badges,
+        facts: vec![(t("cargos.price").to_owned(), Cell::Credits(cargo.price_per_job))],
+    }
+}
+
+/// `GET /console/cargos/:slug`.
+pub(super) async fn get(visit: Visit, Path(slug): Path<String>) -> Response {
+    let who = match visit.who().await {
+        Ok(who) => who,
+        Err(failure) => return failed(&visit, None, failure, "/console/cargos"),
+    };
+    if let Some(who) = who {
+        return show(&Member { visit, who }, &slug, None, None).await;
+    }
+    let cargos: CargoList = match visit.api.bare("/cargos").await {
+        Ok(cargos) => cargos,
+        Err(failure) => return failed(&visit, None, failure, "/console/cargos"),
+    };
+    let Some(cargo) = cargos.cargos.iter().find(|cargo| cargo.slug.to_string() == slug) else {
+        return not_found(&visit, None);
+    };
+    let sign_in = format!("/console/sign-in?next={}", encoded(&visit.path));
+    let blocks = vec![facts(cargo), Block::Links(vec![(sign_in, t("cargos.sign_in").to_owned())])];
+    blocks_page(visit.frame(cargo.name.clone(), None), cargo.description.clone(), blocks)
+}
+
+fn facts(cargo: &CargoEntry) -> Block {
+    let mut facts = vec![
+        (t("cargos.slug").to_owned(), Cell::Code(cargo.slug.to_string())),
+        (t("cargos.price").to_owned(), Cell::Credits(cargo.price_per_job)),
+        (t("cargos.engine").to_owned(), Cell::text(cargo.runtime_type.to_string())),
+        (t("cargos.memory").to_owned(), Cell::text(megabytes(cargo.required_ram_mb))),
+    ];
+    if cargo.required_vram_mb > 0 {
+        facts.push((t("cargos.gpu_memory").to_owned(), Cell::text(megabytes(cargo.required_vram_mb))));
+    }
+    if let Some(published) = &cargo.published {
+        facts.push((t("cargos.publisher").to_owned(), Cell::Code(published.publisher.to_string())));
+    }
+    Block::Facts(facts)
+}
+
+/// What was entered, and the field and message of what is wrong with it.
+type Wrong<'a> = (&'a Posted, String, String);
+
+async fn show(member: &Member, slug: &str, wrong: Option<Wrong<'_>>, status: Option<StatusCode>) -> Response {
+    let path = format!("/workloads/{}", encoded(slug));
+    let cargo: WorkloadView = match member.visit.api.get(&path).await {
+        Ok(cargo) => cargo,
+        Err(failure) => return member.failed(failure, "/console/cargos"),
+    };
+    let action = format!("/console/cargos/{}", encoded(slug));
+    let entered = wrong.as_ref().map(|(posted, _, _)| *posted);
+    let mut fields = input::fields(&cargo.input_schema, cargo.example.as_ref(), entered);
+    let mut blocks = vec![facts(&cargo.entry)];
+    if let Some((_, param, message)) = &wrong {
+        // A nested field is shown at the property that contains it.
+        let name = param.trim_start_matches("input.").split(['.', '[', '/']).find(|part| !part.is_empty());
+        match fields.iter_mut().find(|field| Some(field.name.as_str()) == name) {
+            Some(field) => {
+                field.error.clone_from(message);
+                field.is_extra = false;
+            }
+            None => blocks.push(Block::Notice(Tone::Bad, message.clone())),
+        }
+    }
+    if !cargo.is_enabled {
+        blocks.push(Block::Notice(Tone::Warn, t("cargos.disabled").to_owned()));
+    }
+    let once = || Field::hidden(ONCE, Uuid::new_v4().to_string());
+    let priority = Kind::Number { step: "1".to_owned(), min: "0".to_owned(), max: "100".to_owned() };
+    let mut priority = Field::new(PRIORITY, t("cargos.priority"), priority).help(t("cargos.priority_help"));
+    priority.is_extra = true;
+    fields.push(priority);
+    fields.push(once());
+    let form = Form { has_files: true, ..Form::post(&action, t("cargos.submit"), fields) };
+    if cargo.input_schema["properties"]["messages"].is_object() {
+        let chat = format!("/console/chat?model={}", encoded(slug));
+        blocks.push(Block::Links(vec![(chat, t("cargos.chat").to_owned())]));
+    }
+    blocks.push(Block::Panel(t("cargos.run").to_owned(), vec![Block::Form(form)]));
+    let example = cargo.example.as_ref().map(|example| example.get("input").unwrap_or(example));
+    let whole = entered.and_then(|posted| posted.some(WHOLE)).map(str::to_owned);
+    let whole = whole.or_else(|| serde_json::to_string_pretty(example?).ok()).unwrap_or_default();
+    let whole = Field::new(WHOLE, t("cargos.json"), Kind::Code).value(whole);
+    let as_json = Form::post(&action, t("cargos.submit"), vec![whole, once()]);
+    blocks.push(Block::Fold(t("cargos.as_json").to_owned(), vec![Block::Form(as_json)]));
+    blocks.push(Block::Fold(t("cargos.as_call").to_owned(), calls(slug, example)));
+    let schema = |name: &str, schema: &Value| {
+        Block::Pre(name.to_owned(), serde_json::to_string_pretty(schema).unwrap_or_default())
+    };
+    blocks.push(Block::Fold(
+        t("cargos.schemas").to_owned(),
+        vec![
+            schema(t("cargos.input_schema"), &cargo.input_schema),
+            schema(t("cargos.output_schema"), &cargo.output_schema),
+        ],
+    ));
+    let mut response = member.page(cargo.entry.name.clone(), cargo.entry.description.clone(), blocks);
+    if let Some(status) = status {
+        *response.status_mut() = status;
+    }
+    response
+}
+
+/// The same call for programs. Files are named instead of shown.
+fn calls(slug: &str, example: Option<&Value>) -> Vec<Block> {
+    let short = |value: &Value| match value {
+        Value::String(text) if text.len() > 120 => json!("BASE64"),
+        other => other.clone(),
+    };
+    let input: Map<String, Value> = example
+        .and_then(Value::as_object)
+        .map(|input| input.iter().map(|(name, value)| (name.clone(), short(value))).collect())
+        .unwrap_or_default();
+    let body = serde_json::to_string(&json!({"workload": slug, "input": input})).unwrap_or_default();
+    let input = serde_json::to_string(&input).unwrap_or_default();
+    // Within single quotes of a shell, only the quote itself is special.
+    let quoted = |text: &str| text.replace('\'', "'\\''");
+    // Strings of JSON are strings of Python once JSON reads them.
+    let python = serde_json::to_string(&body).unwrap_or_default();
+    vec![
+        Block::Copy(
+            "curl".to_owned(),
+            format!(
+                "curl -H \"Authorization: Bearer $API_KEY\" -H \"Content-Type: application/json\" \\\n  $API_URL/jobs -d '{}'",
+                quoted(&body)
+            ),
+        ),
+        Block::Copy(
+            "Python".to_owned(),
+            format!(
+                "import json, os, requests\n\njob = requests.post(\n    os.environ[\"API_URL\"] + \"/jobs\",\n    headers={{\"Authorization\": \"Bearer \" + os.environ[\"API_KEY\"]}},\n    json=json.loads({python}),\n).json()[\"data\"]\nprint(job[\"id\"])"
+            ),
+        ),
+        Block::Copy("island".to_owned(), format!("island jobs submit {slug} --input '{}'", quoted(&input))),
+    ]
+}
+
+/// `POST /console/cargos/:slug`: submits a job.
+pub(super) async fn submit(member: Member, Path(slug): Path<String>, posted: Posted) -> Response {
+    let path = format!("/workloads/{}", encoded(&slug));
+    let cargo: WorkloadView = match member.visit.api.get(&path).await {
+        Ok(cargo) => cargo,
+        Err(failure) => return member.failed(failure, "/console/cargos"),
+    };
+    let input = match input::read(&cargo.input_schema, cargo.example.as_ref(), &posted) {
+        Ok(input) => input,
+        Err((field, message)) => {
+            let status = Some(StatusCode::UNPROCESSABLE_ENTITY);
+            return show(&member, &slug, Some((&posted, field, message)), status).await;
+        }
+    };
+    let mut body = json!({"workload": slug, "input": input});
+    if let Some(priority) = posted.number(PRIORITY) {
+        body["priority"] = priority;
+    }
+    let mut headers = HeaderMap::new();
+    if let Ok(once) = HeaderValue::from_str(posted.get(ONCE)) {
+        headers.insert("idempotency-key", once);
+    }
+    match member.visit.api.post_with::<Data<SubmittedJob>>("/jobs", &body, headers).await {
+        Ok(Data { data }) => Redirect::to(&format!("/console/jobs/{}", data.id)).into_response(),
+        Err(ApiFailure::Refused { status, problem }) if status.is_client_error() => {
+            let (message, param) = (described(&problem).0, problem.param.unwrap_or_default());
+            show(&member, &slug, Some((&posted, param, message)), Some(status)).await
+        }
+        Err(failure) => member.failed(failure, &member.visit.path),
+    }
+}

@@ -1,0 +1,373 @@
+//! Islands: all of the network, and what their owners see of their own.
+
+use axum::{extract::Path, response::Response};
+use island_protocol::{
+    api::{Data, HostView, Pair, recommendation::Recommendations},
+    fabric::Heartbeat,
+    host::{GpuLoad, HostModel, RunningJob, SandboxLevel},
+};
+
+use super::{duration, megabytes};
+use crate::{
+    backend::encoded,
+    form::Posted,
+    session::{OwnIsland, paths},
+    texts::{fill, t},
+    view::{Block, Card, Cell, Field, Form, Kind, Table, Tile, Tone},
+    web::{Member, done},
+};
+
+/// Degrees Celsius above which a GPU is named as hot.
+const HOT_C: u32 = 85;
+/// Part of the disk above which it is named as full.
+const FULL: f64 = 0.95;
+/// Files of models in one page, the largest first.
+const MODELS: usize = 30;
+/// Islands in one page.
+const PAGE: usize = 60;
+
+fn badge(status: &str) -> (Tone, String) {
+    let tone = match status {
+        "online" => Tone::Good,
+        "offline" | "suspended" => Tone::Bad,
+        _ => Tone::Warn,
+    };
+    (tone, t(&format!("island.{status}")).to_owned())
+}
+
+/// `GET /console/islands`.
+pub(super) async fn list(member: Member) -> Response {
+    let api = &member.visit.api;
+    let answers =
+        futures::try_join!(api.get::<Vec<HostView>>("/hosts"), api.bare::<Vec<OwnIsland>>(paths::ISLANDS));
+    let (islands, own) = match answers {
+        Ok(answers) => answers,
+        Err(failure) => return member.failed(failure, "/console/chat"),
+    };
+    let is_own = |island: &HostView| own.iter().any(|own| own.id == island.id);
+    let search = member.visit.param("q").unwrap_or_default().to_lowercase();
+    let state = member.visit.param("status").unwrap_or_default();
+    let is_shown = |island: &&HostView| {
+        let text = format!("{} {} {}", island.id, island.name, island.region.as_deref().unwrap_or_default());
+        (state.is_empty() || island.status == state) && text.to_lowercase().contains(&search)
+    };
+    let heartbeat =
+        |island: &HostView| own.iter().find(|own| own.id == island.id).and_then(|own| own.heartbeat.as_ref());
+    let mine: Vec<Card> = islands
+        .iter()
+        .filter(|island| is_own(island))
+        .map(|island| card(island, heartbeat(island)))
+        .collect();
+    let others: Vec<&HostView> = islands.iter().filter(|island| !is_own(island)).filter(is_shown).collect();
+    let mut blocks: Vec<Block> = islands
+        .iter()
+        .filter(|island| is_own(island))
+        .flat_map(|island| alerts(island, heartbeat(island)))
+        .collect();
+    blocks.push(Block::Heading(t("islands.own").to_owned()));
+    blocks.push(if mine.is_empty() { Block::Text(t("islands.none").to_owned()) } else { Block::Cards(mine) });
+    let code = Field::line("code", t("islands.code")).required().help(t("islands.code_help"));
+    let pair = Form::post("/console/islands", t("islands.pair"), vec![code]);
+    blocks.push(Block::Panel(
+        t("islands.add").to_owned(),
+        vec![Block::Text(t("islands.add_help").to_owned()), Block::Form(pair)],
+    ));
+    blocks.push(Block::Heading(fill("islands.others", &[("count", &others.len().to_string())])));
+    let states = ["", "online", "draining", "paused", "suspended", "offline"].iter().map(|state| {
+        let key = if state.is_empty() { "islands.any" } else { &format!("island.{state}") };
+        ((*state).to_owned(), t(key).to_owned())
+    });
+    blocks.push(Block::Form(Form::filter(
+        "/console/islands",
+        vec![
+            Field::line("q", t("islands.search")).value(member.visit.param("q").unwrap_or_default()),
+            Field::new("status", t("islands.status"), Kind::Choice(states.collect())).value(state),
+        ],
+    )));
+    blocks.push(Block::Table(table(&others, member.visit.offset() as usize)));
+    let mut frame = member.frame(t("islands.title"));
+    frame.is_wide = true;
+    crate::web::blocks_page(frame, t("islands.lead").to_owned(), blocks)
+}
+
+fn table(islands: &[&HostView], offset: usize) -> Table {
+    let row = |island: &&HostView| {
+        let (tone, text) = badge(&island.status);
+        let gpus = island.capabilities.as_ref().map(|of| {
+            let names: Vec<&str> = of.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+            names.join(", ")
+        });
+        vec![
+            Cell::link(format!("/console/islands/{}", island.id), island.name.clone()),
+            Cell::Badge(tone, text),
+            Cell::text(island.region.clone().unwrap_or_default()),
+            Cell::text(gpus.unwrap_or_default()),
+            Cell::number(format!("{:.1}", island.karma)),
+            island.tokens_per_second.map_or(Cell::Nothing, |speed| Cell::number(format!("{speed:.0}"))),
+        ]
+    };
+    let columns = [
+        "islands.name",
+        "islands.status",
+        "islands.region",
+        "islands.gpus",
+        "islands.karma",
+        "islands.speed",
+    ];
+    let meta = island_protocol::api::PageMeta {
+        total: islands.len() as u64,
+        limit: PAGE as u64,
+        offset: offset as u64,
+    };
+    Table {
+        columns: columns.iter().map(|key| t(key).to_owned()).collect(),
+        rows: islands.iter().skip(offset).take(PAGE).map(row).collect(),
+        empty: t("islands.no_others").to_owned(),
+        pager: crate::view::Pager::new("/console/islands?", meta),
+        id: "islands",
+        ..Table::default()
+    }
+}
+
+fn card(island: &HostView, heartbeat: Option<&Heartbeat>) -> Card {
+    let mut facts = vec![(t("islands.karma").to_owned(), Cell::number(format!("{:.1} h", island.karma)))];
+    if let Some(heartbeat) = heartbeat {
+        facts.push((t("islands.jobs").to_owned(), Cell::number(heartbeat.jobs.len())));
+        let hottest = heartbeat.gpus.iter().filter_map(|gpu| gpu.temperature_c).max();
+        facts.extend(
+            hottest.map(|degrees| (t("islands.heat").to_owned(), Cell::number(format!("{degrees} °C")))),
+        );
+    }
+    Card {
+        href: format!("/console/islands/{}", island.id),
+        title: island.name.clone(),
+        note: String::new(),
+        text: String::new(),
+        badges: vec![badge(&island.status)],
+        facts,
+    }
+}
+
+/// What an owner should know at once.
+fn alerts(island: &HostView, heartbeat: Option<&Heartbeat>) -> Vec<Block> {
+    let mut alerts = Vec::new();
+    let mut add = |tone, key: &str, value: &str| {
+        alerts.push(Block::Notice(tone, fill(key, &[("name", &island.name), ("value", value)])));
+    };
+    if island.status == "offline" {
+        add(Tone::Bad, "alert.offline", "");
+    }
+    if island.status == "suspended" {
+        add(Tone::Bad, "alert.suspended", "");
+    }
+    let Some(heartbeat) = heartbeat else { return alerts };
+    let hot =
+        heartbeat.gpus.iter().filter_map(|gpu| gpu.temperature_c).filter(|degrees| *degrees > HOT_C).max();
+    if let Some(degrees) = hot {
+        add(Tone::Warn, "alert.hot", &degrees.to_string());
+    }
+    let system = &heartbeat.system;
+    if system.disk_total_gb > 0.0 && system.disk_used_gb / system.disk_total_gb > FULL {
+        add(Tone::Warn, "alert.disk", &format!("{:.0}", system.disk_total_gb - system.disk_used_gb));
+    }
+    alerts
+}
+
+/// `POST /console/islands`: ties an Island to the account by its code.
+pub(super) async fn pair(member: Member, posted: Posted) -> Response {
+    let request = Pair { code: posted.get("code").to_owned() };
+    match member.visit.api.post::<Data<HostView>>("/hosts/pair", &request).await {
+        Ok(Data { data }) => done(&format!("/console/islands/{}", data.id), "paired"),
+        Err(failure) => member.failed(failure, "/console/islands"),
+    }
+}
+
+/// `GET /console/islands/:id`.
+pub(super) async fn get(member: Member, Path(id): Path<String>) -> Response {
+    let api = &member.visit.api;
+    let path = format!("/hosts/{}", encoded(&id));
+    let advice = format!("/island/recommendations?host_id={}", encoded(&id));
+    let answers =
+        futures::try_join!(api.get::<HostView>(&path), api.bare::<Vec<OwnIsland>>(paths::ISLANDS), async {
+            Ok(api.bare::<Recommendations>(&advice).await.ok())
+        },);
+    let (island, own, advice) = match answers {
+        Ok(answers) => answers,
+        Err(failure) => return member.failed(failure, "/console/islands"),
+    };
+    let own = own.into_iter().find(|own| own.id == island.id);
+    let heartbeat = own.as_ref().and_then(|own| own.heartbeat.as_ref());
+    let (tone, text) = badge(&island.status);
+    let mut blocks = Vec::new();
+    if own.is_some() {
+        blocks.extend(alerts(&island, heartbeat));
+    }
+    blocks.push(Block::Facts(vec![
+        (t("islands.status").to_owned(), Cell::Badge(tone, text)),
+        (t("islands.region").to_owned(), Cell::text(island.region.clone().unwrap_or_else(|| "–".to_owned()))),
+        (t("islands.karma").to_owned(), Cell::number(format!("{:.1} h", island.karma))),
+        (t("islands.seen").to_owned(), Cell::time(island.last_heartbeat_at)),
+        (t("islands.id").to_owned(), Cell::Code(island.id.to_string())),
+    ]));
+    if let Some(heartbeat) = heartbeat {
+        blocks.extend(load(heartbeat));
+    }
+    blocks.extend(hardware(&island));
+    if let Some(advice) = advice.filter(|_| own.is_some()) {
+        let rows = advice.recommendations.iter().take(10).map(|one| {
+            vec![
+                Cell::link(
+                    format!("/console/cargos/{}", encoded(&one.workload_slug.to_string())),
+                    one.workload_slug.to_string(),
+                ),
+                Cell::number(&one.estimated_earnings_per_job),
+                Cell::number(one.queued_demand),
+            ]
+        });
+        let columns = ["jobs.cargo", "islands.per_job", "islands.queued"];
+        let table = Table {
+            columns: columns.iter().map(|key| t(key).to_owned()).collect(),
+            rows: rows.collect(),
+            empty: t("islands.no_advice").to_owned(),
+            ..Table::default()
+        };
+        blocks.push(Block::Panel(t("islands.advice").to_owned(), vec![Block::Table(table)]));
+        blocks.push(Block::Panel(
+            t("islands.control").to_owned(),
+            vec![
+                Block::Text(t("islands.control_help").to_owned()),
+                Block::Copy(t("islands.pause").to_owned(), "island-agent pause".to_owned()),
+                Block::Copy(t("islands.resume").to_owned(), "island-agent resume".to_owned()),
+                Block::Copy(t("islands.drain").to_owned(), "island-agent drain".to_owned()),
+            ],
+        ));
+    }
+    member.page(island.name.clone(), "", blocks)
+}
+
+/// What an Island does now.
+fn load(heartbeat: &Heartbeat) -> Vec<Block> {
+    let system = &heartbeat.system;
+    let mut blocks = vec![Block::Tiles(vec![
+        Tile::new(t("islands.processor"), Cell::number(format!("{:.0} %", system.cpu_percent))),
+        Tile::new(
+            t("islands.memory"),
+            Cell::number(format!(
+                "{} / {}",
+                megabytes(system.memory_used_mb),
+                megabytes(system.memory_total_mb)
+            )),
+        ),
+        Tile::new(
+            t("islands.disk"),
+            Cell::number(format!("{:.0} / {:.0} GB", system.disk_used_gb, system.disk_total_gb)),
+        ),
+        Tile::new(t("islands.agent"), Cell::text(heartbeat.agent_version.clone())),
+    ])];
+    let table = |title: &str, columns: &[&str], rows: Vec<Vec<Cell>>, empty: &str| {
+        let columns = columns.iter().map(|key| t(key).to_owned()).collect();
+        let table = Table { columns, rows, empty: t(empty).to_owned(), ..Table::default() };
+        Block::Panel(t(title).to_owned(), vec![Block::Table(table)])
+    };
+    let gpu = |gpu: &GpuLoad| {
+        let percent =
+            |part: Option<u32>| part.map_or(Cell::Nothing, |part| Cell::number(format!("{part} %")));
+        let used = gpu.memory_used_mb.map_or_else(|| "–".to_owned(), megabytes);
+        vec![
+            Cell::number(gpu.index),
+            percent(gpu.utilization_percent),
+            Cell::number(format!("{used} / {}", megabytes(gpu.memory_total_mb))),
+            gpu.temperature_c.map_or(Cell::Nothing, |degrees| Cell::number(format!("{degrees} °C"))),
+            gpu.power_draw_w.map_or(Cell::Nothing, |watts| Cell::number(format!("{watts:.0} W"))),
+        ]
+    };
+    if !heartbeat.gpus.is_empty() {
+        blocks.push(table(
+            "islands.gpus",
+            &["islands.gpu", "islands.busy", "islands.memory", "islands.heat", "islands.power"],
+            heartbeat.gpus.iter().map(gpu).collect(),
+            "islands.no_gpu",
+        ));
+    }
+    let job = |job: &RunningJob| {
+        vec![
+            Cell::Code(job.slug.to_string()),
+            Cell::text(job.phase.clone()),
+            Cell::number(duration(job.duration_ms)),
+        ]
+    };
+    blocks.push(table(
+        "islands.jobs",
+        &["jobs.cargo", "islands.phase", "jobs.duration"],
+        heartbeat.jobs.iter().map(job).collect(),
+        "islands.no_jobs",
+    ));
+    let model = |model: &HostModel| {
+        let name = model.url.rsplit('/').next().unwrap_or(&model.url).to_owned();
+        let state = if model.warm { (Tone::Good, "islands.warm") } else { (Tone::Plain, "islands.on_disk") };
+        vec![
+            Cell::Code(name),
+            Cell::number(megabytes(model.size_mb)),
+            Cell::Badge(state.0, t(state.1).to_owned()),
+        ]
+    };
+    // The files of a model are listed one by one, and the small ones are many.
+    let mut models: Vec<&HostModel> = heartbeat.models.iter().collect();
+    models.sort_by_key(|model| std::cmp::Reverse((model.warm, model.size_mb)));
+    blocks.push(table(
+        "islands.models",
+        &["islands.model", "islands.size", "islands.state"],
+        models.into_iter().take(MODELS).map(model).collect(),
+        "islands.no_models",
+    ));
+    blocks
+}
+
+fn hardware(island: &HostView) -> Vec<Block> {
+    let Some(of) = &island.capabilities else { return Vec::new() };
+    let sandbox = match of.sandbox.level {
+        SandboxLevel::Full => (Tone::Good, "island.sandbox_full"),
+        SandboxLevel::Partial => (Tone::Warn, "island.sandbox_partial"),
+        SandboxLevel::None => (Tone::Bad, "island.sandbox_none"),
+    };
+    let mut facts = vec![
+        (t("islands.platform").to_owned(), Cell::text(of.platform.clone())),
+        (t("islands.processor").to_owned(), Cell::text(format!("{} × {}", of.cpu_cores, of.cpu_model))),
+        (t("islands.memory").to_owned(), Cell::text(megabytes(of.ram_mb))),
+        (t("islands.sandbox").to_owned(), Cell::Badge(sandbox.0, t(sandbox.1).to_owned())),
+    ];
+    facts.extend(of.gpus.iter().map(|gpu| {
+        (t("islands.gpu").to_owned(), Cell::text(format!("{}, {}", gpu.name, megabytes(gpu.vram_mb))))
+    }));
+    facts.extend(
+        of.no_gpu_reason.iter().map(|reason| (t("islands.gpu").to_owned(), Cell::text(reason.clone()))),
+    );
+    facts.extend(
+        island
+            .tokens_per_second
+            .map(|speed| (t("islands.speed").to_owned(), Cell::number(format!("{speed:.1}")))),
+    );
+    let row = |report: &island_protocol::host::RuntimeReport| {
+        let state = if report.available {
+            (Tone::Good, "island.available")
+        } else {
+            (Tone::Warn, "island.unavailable")
+        };
+        vec![
+            Cell::Code(report.kind.to_string()),
+            Cell::Badge(state.0, t(state.1).to_owned()),
+            Cell::text(report.version.clone().unwrap_or_default()),
+            Cell::text(report.reason.clone().unwrap_or_default()),
+        ]
+    };
+    let columns = ["islands.engine", "islands.state", "islands.version", "islands.reason"];
+    let table = Table {
+        columns: columns.iter().map(|key| t(key).to_owned()).collect(),
+        rows: of.runtimes.iter().map(row).collect(),
+        ..Table::default()
+    };
+    vec![
+        Block::Panel(t("islands.hardware").to_owned(), vec![Block::Facts(facts)]),
+        Block::Panel(t("islands.engines").to_owned(), vec![Block::Table(table)]),
+    ]
+}

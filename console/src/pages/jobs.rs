@@ -1,0 +1,265 @@
+//! Jobs: the list, one job live, and its result.
+
+use askama::Template;
+use axum::{
+    Json,
+    body::{Body, Bytes},
+    extract::Path,
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    response::{IntoResponse as _, Redirect, Response},
+};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use island_protocol::api::{CancelledJob, Data, DeletedJobData, JobOutput, JobSummary, JobView};
+use serde_json::{Value, json};
+
+use super::{duration, status};
+use crate::{
+    backend::{ApiFailure, encoded},
+    output,
+    texts::t,
+    view::{Block, Cell, Form, Frame, Pager, Table, Tone},
+    web::{Member, done, html},
+};
+
+/// `GET /console/jobs`.
+pub(super) async fn list(member: Member) -> Response {
+    let offset = member.visit.offset();
+    let path = format!("/jobs?limit=25&offset={offset}");
+    let page = match member.visit.api.page::<JobSummary>(&path).await {
+        Ok(page) => page,
+        Err(failure) => return member.failed(failure, "/console/jobs"),
+    };
+    let row = |job: &JobSummary| {
+        let (tone, text) = status(job.status);
+        vec![
+            Cell::link(format!("/console/jobs/{}", job.id), job.workload_slug.to_string()),
+            Cell::Badge(tone, text),
+            Cell::Time(job.created_at),
+            Cell::time(job.completed_at),
+            job.duration_ms.map_or(Cell::Nothing, |ms| Cell::number(duration(ms))),
+        ]
+    };
+    let columns = ["jobs.cargo", "jobs.status", "jobs.created", "jobs.ended", "jobs.duration"];
+    let table = Table {
+        columns: columns.iter().map(|key| t(key).to_owned()).collect(),
+        rows: page.data.iter().map(row).collect(),
+        empty: t("jobs.none").to_owned(),
+        pager: Pager::new("/console/jobs?", page.meta),
+        refresh: Some(format!("/console/jobs?offset={offset}")),
+        id: "jobs",
+        ..Table::default()
+    };
+    let new = Block::Links(vec![("/console/cargos".to_owned(), t("jobs.new").to_owned())]);
+    member.page(t("jobs.title"), t("jobs.lead"), vec![new, Block::Table(table)])
+}
+
+/// `POST /console/jobs`: a script of the console submits a job, as JSON in the form of the API.
+pub(super) async fn create(member: Member, headers: HeaderMap, body: Body) -> Response {
+    let mut passed = HeaderMap::new();
+    for name in ["content-type", "content-length", "idempotency-key"] {
+        if let Some(value) = headers.get(name) {
+            passed.insert(name, value.clone());
+        }
+    }
+    answer(member.visit.api.send(Method::POST, "/jobs", body, &passed).await)
+}
+
+/// The API's own answer, for a script.
+fn answer(answer: Result<Response, ApiFailure>) -> Response {
+    answer.unwrap_or_else(|failure| {
+        tracing::error!(error = &failure as &dyn std::error::Error, "a request of the console failed");
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    })
+}
+
+#[derive(Debug, Template)]
+#[template(path = "job.html")]
+struct Job {
+    frame: Frame,
+    id: String,
+    is_open: bool,
+    badge: (Tone, String),
+    steps: Vec<(String, Cell)>,
+    waiting: String,
+    before: Vec<Block>,
+    result: Vec<Block>,
+    after: Vec<Block>,
+}
+
+/// `GET /console/jobs/:id`.
+pub(super) async fn get(member: Member, Path(id): Path<String>) -> Response {
+    let job: JobView = match member.visit.api.get(&format!("/jobs/{}", encoded(&id))).await {
+        Ok(job) => job,
+        Err(failure) => return member.failed(failure, "/console/jobs"),
+    };
+    let is_open = !job.status.is_final();
+    let mut frame = member.frame(job.workload_slug.to_string());
+    if is_open {
+        frame.scripts = vec!["job.js"];
+    }
+    let steps = vec![
+        (t("step.accepted").to_owned(), Cell::Time(job.created_at)),
+        (t("step.started").to_owned(), Cell::time(job.started_at)),
+        (t("step.ended").to_owned(), Cell::time(job.completed_at)),
+    ];
+    html(&Job {
+        frame,
+        id: job.id.to_string(),
+        is_open,
+        badge: status(job.status),
+        steps,
+        waiting: job.waiting_reason.clone().unwrap_or_default(),
+        before: before(&job),
+        result: result(&job),
+        after: after(&job, is_open),
+    })
+}
+
+fn before(job: &JobView) -> Vec<Block> {
+    let mut facts = vec![(t("jobs.id").to_owned(), Cell::Code(job.id.to_string()))];
+    if let Some(ms) = job.duration_ms {
+        facts.push((t("jobs.duration").to_owned(), Cell::number(duration(ms))));
+    }
+    if let Some(usage) = &job.usage {
+        if let Some(credits) = usage.credits_used {
+            facts.push((t("jobs.cost").to_owned(), Cell::Credits(credits)));
+        }
+        if usage.total_tokens > 0 {
+            let tokens = format!("{} + {}", usage.prompt_tokens, usage.completion_tokens);
+            facts.push((t("jobs.tokens").to_owned(), Cell::number(tokens)));
+        }
+        if let Some(device) = &usage.device {
+            facts.push((t("jobs.device").to_owned(), Cell::text(device.clone())));
+        }
+        if let Some(fuel) = usage.fuel {
+            facts.push((t("jobs.fuel").to_owned(), Cell::number(fuel)));
+        }
+    }
+    vec![Block::Facts(facts)]
+}
+
+fn result(job: &JobView) -> Vec<Block> {
+    if let Some(error) = &job.error {
+        return vec![Block::Notice(Tone::Bad, format!("{} ({})", error.message, error.code))];
+    }
+    if let Some(at) = job.data_deleted_at {
+        return vec![Block::Facts(vec![(t("jobs.deleted").to_owned(), Cell::Time(at))])];
+    }
+    let Some(output) = &job.output else { return Vec::new() };
+    let mut blocks = output::blocks(job.id, output);
+    let download = format!("/console/jobs/{}/output", job.id);
+    blocks.push(Block::Links(vec![(download, t("output.download_all").to_owned())]));
+    blocks
+}
+
+fn after(job: &JobView, is_open: bool) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    if let Some(Value::Array(messages)) = job.input.get("messages") {
+        let last = messages.last().and_then(|message| message["content"].as_str());
+        blocks.extend(last.map(|text| output::text_block(t("jobs.prompt"), text)));
+    } else if let Some(text) =
+        job.input.get("prompt").or_else(|| job.input.get("text")).and_then(Value::as_str)
+    {
+        blocks.push(output::text_block(t("jobs.prompt"), text));
+    }
+    let input = output::blocks(job.id, &json!(job.input));
+    // Pictures of an input cannot be addressed: only outputs can.
+    let input = input.into_iter().filter(|block| !matches!(block, Block::Media(_)));
+    blocks.push(Block::Fold(t("jobs.input").to_owned(), input.collect()));
+    let path = format!("/console/jobs/{}", job.id);
+    blocks.push(Block::Links(vec![(
+        format!("/console/cargos/{}", encoded(&job.workload_slug.to_string())),
+        t("jobs.again").to_owned(),
+    )]));
+    if !is_open && job.data_deleted_at.is_none() {
+        let delete = Form::button(format!("{path}/delete"), t("jobs.delete"), t("jobs.delete")).bad();
+        blocks.push(Block::Form(delete));
+    }
+    blocks
+}
+
+/// `GET /console/jobs/:id/stream`: the events of a job, as the API streams them.
+pub(super) async fn stream(member: Member, Path(id): Path<String>, headers: HeaderMap) -> Response {
+    let mut passed = HeaderMap::new();
+    if let Some(last) = headers.get("last-event-id") {
+        passed.insert("last-event-id", last.clone());
+    }
+    let mut path = format!("/jobs/{}/stream", encoded(&id));
+    if let Some(after) = member.visit.param("after") {
+        path = format!("{path}?last_event_id={}", encoded(after));
+    }
+    answer(member.visit.api.send(Method::GET, &path, Body::empty(), &passed).await)
+}
+
+async fn read_output(member: &Member, id: &str) -> Result<JobOutput, ApiFailure> {
+    member.visit.api.get(&format!("/jobs/{}/output", encoded(id))).await
+}
+
+/// `GET /console/jobs/:id/part?at=…`: a picture or a sound within an output.
+pub(super) async fn part(member: Member, Path(id): Path<String>) -> Response {
+    let output = match read_output(&member, &id).await {
+        Ok(output) => output.output,
+        Err(failure) => return failure.status().into_response(),
+    };
+    let pointer = member.visit.query.get("at").map(String::as_str).unwrap_or_default();
+    let found = output.pointer(pointer).and_then(Value::as_str);
+    let file = found.and_then(|text| {
+        let kind = output::recognize(text)?;
+        Some((kind, BASE64_STANDARD.decode(text.trim_end()).ok()?))
+    });
+    let Some((kind, bytes)) = file else { return StatusCode::NOT_FOUND.into_response() };
+    (sandboxed(kind.media_type, None), Bytes::from(bytes)).into_response()
+}
+
+/// `GET /console/jobs/:id/output`: the whole output as a file.
+pub(super) async fn output(member: Member, Path(id): Path<String>) -> Response {
+    let JobOutput { id, output } = match read_output(&member, &id).await {
+        Ok(output) => output,
+        Err(failure) => return member.failed(failure, "/console/jobs"),
+    };
+    match output {
+        Value::String(text) => {
+            (sandboxed("text/plain; charset=utf-8", Some(format!("{id}.txt"))), text).into_response()
+        }
+        output => {
+            let text = serde_json::to_string_pretty(&output).unwrap_or_default();
+            (sandboxed("application/json", Some(format!("{id}.json"))), text).into_response()
+        }
+    }
+}
+
+/// Headers of a file that a model made: shown as what it is, and never run.
+fn sandboxed(kind: &'static str, name: Option<String>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+    let disposition = name.map(|name| HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")));
+    if let Some(Ok(disposition)) = disposition {
+        headers.insert(header::CONTENT_DISPOSITION, disposition);
+    }
+    headers
+}
+
+/// `POST /console/jobs/:id/cancel`.
+pub(super) async fn cancel(member: Member, Path(id): Path<String>, headers: HeaderMap) -> Response {
+    let cancelled = member.visit.api.delete::<Data<CancelledJob>>(&format!("/jobs/{}", encoded(&id))).await;
+    // A script needs no page.
+    let is_script = headers.get(header::ACCEPT).is_some_and(|accept| accept == "application/json");
+    let page = format!("/console/jobs/{}", encoded(&id));
+    match cancelled {
+        Ok(cancelled) if is_script => Json(cancelled).into_response(),
+        Ok(_) => Redirect::to(&page).into_response(),
+        Err(failure) if is_script => failure.status().into_response(),
+        Err(failure) => member.failed(failure, &page),
+    }
+}
+
+/// `POST /console/jobs/:id/delete`: deletes input, output and events.
+pub(super) async fn delete(member: Member, Path(id): Path<String>) -> Response {
+    let page = format!("/console/jobs/{}", encoded(&id));
+    match member.visit.api.delete::<Data<DeletedJobData>>(&format!("/jobs/{}/data", encoded(&id))).await {
+        Ok(_) => done(&page, "deleted"),
+        Err(failure) => member.failed(failure, &page),
+    }
+}

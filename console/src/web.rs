@@ -1,0 +1,230 @@
+//! What handlers share: the state, the person behind a request, and answers.
+
+use std::{collections::HashMap, sync::Arc};
+
+use askama::Template;
+use axum::{
+    extract::{FromRequestParts, Query},
+    http::{HeaderValue, StatusCode, header, request::Parts},
+    response::{IntoResponse, Redirect, Response},
+};
+use island_protocol::problem::Problem;
+
+use crate::{
+    Backend, OnBehalf, assets,
+    backend::{ApiFailure, Client, encoded},
+    cookie::Cookies,
+    menu,
+    session::{Who, paths},
+    texts::{self, t},
+    view::{Block, BlocksPage, Frame, Tone},
+};
+
+/// State of the handlers.
+#[derive(Debug)]
+pub(crate) struct Console {
+    pub backend: Backend,
+    pub cookies: Cookies,
+    pub grafana: Option<String>,
+}
+
+/// A request, of somebody who may be signed in.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    pub console: Arc<Console>,
+    pub api: Client,
+    pub has_token: bool,
+    pub path: String,
+    pub query: HashMap<String, String>,
+    /// Whether htmx replaces a part of an open page.
+    pub is_partial: bool,
+}
+
+impl FromRequestParts<Arc<Console>> for Visit {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Response> {
+        let token = console.cookies.session(&parts.headers);
+        let of = OnBehalf::page(token);
+        let api = Client::new(console.backend.clone(), of, &parts.extensions, &parts.headers);
+        // A malformed query is as good as none.
+        let query = Query::<HashMap<String, String>>::try_from_uri(&parts.uri);
+        Ok(Self {
+            console: console.clone(),
+            api,
+            has_token: token.is_some(),
+            path: parts.uri.path().to_owned(),
+            query: query.map(|Query(query)| query).unwrap_or_default(),
+            is_partial: parts.headers.contains_key("hx-request"),
+        })
+    }
+}
+
+impl Visit {
+    /// A parameter of the query that is not empty.
+    pub(crate) fn param(&self, name: &str) -> Option<&str> {
+        self.query.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Number of entries to skip in a list.
+    pub(crate) fn offset(&self) -> u64 {
+        self.param("offset").and_then(|offset| offset.parse().ok()).unwrap_or(0)
+    }
+
+    /// The account, if somebody is signed in. A session that has ended is the same as none.
+    pub(crate) async fn who(&self) -> Result<Option<Who>, ApiFailure> {
+        if !self.has_token {
+            return Ok(None);
+        }
+        match self.api.bare(paths::WHO).await {
+            Ok(who) => Ok(Some(who)),
+            Err(ApiFailure::Refused { status: StatusCode::UNAUTHORIZED, .. }) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The frame of a page.
+    pub(crate) fn frame(&self, title: impl Into<String>, who: Option<&Who>) -> Frame {
+        let done = self.param("done").and_then(|done| texts::find(&format!("done.{done}")));
+        Frame {
+            title: title.into(),
+            assets: assets::folder(),
+            groups: menu::groups(&self.path, who),
+            account: who.map(|who| (who.email.clone(), who.credits)),
+            notices: done.map(|text| (Tone::Good, text.to_owned())).into_iter().collect(),
+            scripts: Vec::new(),
+            has_plots: false,
+            has_htmx: false,
+            is_wide: false,
+        }
+    }
+}
+
+/// A request of somebody who is signed in. Others are sent to the page on which they sign in.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub visit: Visit,
+    pub who: Who,
+}
+
+impl FromRequestParts<Arc<Console>> for Member {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Response> {
+        let visit = Visit::from_request_parts(parts, console).await?;
+        let target = parts.uri.path_and_query().map_or(visit.path.as_str(), |target| target.as_str());
+        match visit.who().await {
+            Ok(Some(who)) => Ok(Self { visit, who }),
+            // A part of a page, or a script, must not get another page.
+            Ok(None) if visit.is_partial || !parts.method.is_safe() => {
+                Err((StatusCode::UNAUTHORIZED, t("sign_in.ended")).into_response())
+            }
+            Ok(None) => {
+                Err(Redirect::to(&format!("/console/sign-in?next={}", encoded(target))).into_response())
+            }
+            Err(failure) => Err(failed(&visit, None, failure, "/").into_response()),
+        }
+    }
+}
+
+impl Member {
+    pub(crate) fn frame(&self, title: impl Into<String>) -> Frame {
+        self.visit.frame(title, Some(&self.who))
+    }
+
+    /// A page of blocks.
+    pub(crate) fn page(
+        &self,
+        title: impl Into<String>,
+        lead: impl Into<String>,
+        blocks: Vec<Block>,
+    ) -> Response {
+        blocks_page(self.frame(title), lead.into(), blocks)
+    }
+
+    /// The page for what the API refused, with a way back.
+    pub(crate) fn failed(&self, failure: ApiFailure, back: &str) -> Response {
+        failed(&self.visit, Some(&self.who), failure, back)
+    }
+}
+
+/// A page of blocks, with the scripts that its blocks need.
+pub(crate) fn blocks_page(mut frame: Frame, lead: String, blocks: Vec<Block>) -> Response {
+    frame.has_plots |= any(&blocks, &|block| matches!(block, Block::Plot(_)));
+    frame.has_htmx |= any(&blocks, &|block| matches!(block, Block::Table(table) if table.refresh.is_some()));
+    html(&BlocksPage { frame, lead, blocks })
+}
+
+fn any(blocks: &[Block], holds: &dyn Fn(&Block) -> bool) -> bool {
+    blocks.iter().any(|block| {
+        holds(block)
+            || match block {
+                Block::Fold(_, inner) | Block::Panel(_, inner) | Block::Columns(inner) => any(inner, holds),
+                _ => false,
+            }
+    })
+}
+
+/// Renders a template.
+pub(crate) fn html(page: &impl Template) -> Response {
+    match page.render() {
+        Ok(text) => ([(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))], text)
+            .into_response(),
+        Err(error) => {
+            tracing::error!(%error, "a page of the console cannot be rendered");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+/// Leads to a page that shows what was done.
+pub(crate) fn done(address: &str, what: &str) -> Response {
+    let separator = if address.contains('?') { '&' } else { '?' };
+    Redirect::to(&format!("{address}{separator}done={what}")).into_response()
+}
+
+/// The page for a failure.
+pub(crate) fn failed(visit: &Visit, who: Option<&Who>, failure: ApiFailure, back: &str) -> Response {
+    let status = failure.status();
+    if status == StatusCode::UNAUTHORIZED && who.is_some() {
+        return Redirect::to("/console/sign-in").into_response();
+    }
+    let (message, details) = match failure {
+        ApiFailure::Refused { problem, .. } => described(&problem),
+        failure => {
+            tracing::error!(error = &failure as &dyn std::error::Error, "a page of the console failed");
+            (t("error.internal").to_owned(), Vec::new())
+        }
+    };
+    let title = match status {
+        StatusCode::NOT_FOUND => t("error.not_found"),
+        StatusCode::FORBIDDEN => t("error.forbidden"),
+        status if status.is_server_error() => t("error.server"),
+        _ => t("error.refused"),
+    };
+    let mut blocks = vec![Block::Notice(Tone::Bad, message)];
+    blocks.extend(details.into_iter().map(Block::Text));
+    blocks.push(Block::Links(vec![(back.to_owned(), t("error.back").to_owned())]));
+    let mut response = blocks_page(visit.frame(title, who), String::new(), blocks);
+    *response.status_mut() = status;
+    response
+}
+
+/// The page for an address that leads nowhere, or nowhere for this person.
+pub(crate) fn not_found(visit: &Visit, who: Option<&Who>) -> Response {
+    let back = Block::Links(vec![("/".to_owned(), t("nav.home").to_owned())]);
+    let frame = visit.frame(t("error.not_found"), who);
+    let mut response = blocks_page(frame, t("error.no_page").to_owned(), vec![back]);
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
+}
+
+/// A problem for people: its message, and those of its parts.
+pub(crate) fn described(problem: &Problem) -> (String, Vec<String>) {
+    let mut message = problem.message.clone();
+    if let Some(id) = &problem.request_id {
+        message.push_str(&texts::fill("error.request", &[("id", id)]));
+    }
+    let details = problem.details.iter();
+    (message, details.map(|detail| format!("{}: {}", detail.line, detail.message)).collect())
+}

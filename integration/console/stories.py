@@ -1,0 +1,564 @@
+"""Stories of people in the console of a real network: `stories.py FOLDER AGENT`, the folder of an `island dev` and the agent's program.
+
+Prints `ok` when all of them ended well.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from harness import Browser, Network, completed, expect, submit, sync_playwright
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'>&{{7*7}}\u202e\u200b"
+MANIFEST = """slug = "{slug}"
+name = "{name}"
+description = "Repeats it louder."
+category = "utility"
+runtime_type = "wasm"
+price_per_job = 0.001
+required_vram_mb = 0
+required_ram_mb = 64
+model_url = "https://example.org/shout.wasm"
+model_hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+model_size_bytes = 120000
+[input_schema]
+type = "object"
+required = ["text"]
+properties = {{ text = {{ type = "string", maxLength = 10000 }} }}
+[output_schema]
+type = "object"
+[example]
+input = {{ text = "land ahoy" }}
+"""
+
+
+def a_visitor_reads_public_pages(browser, network):
+    page = browser.context().new_page()
+    page.goto("/")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("machines of a network")
+    for path, title in [("/console/cargos", "Cargos"), ("/console/market", "Market"), ("/console/network", "Network state")]:
+        page.goto(path)
+        expect(page.get_by_role("heading", level=1)).to_have_text(title)
+    page.goto("/console/cargos/llm-chat")
+    expect(page.get_by_role("link", name="Sign in to run it")).to_be_visible()
+    # Everything else leads to the sign-in page, and back from there.
+    page.goto("/console/keys")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    page.get_by_label("API key", exact=False).first.fill("ak_000000000000000000000000000000000000")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator("main .notice.bad")).to_contain_text("unknown or revoked")
+    page.goto("/console/keys")
+    page.get_by_label("API key", exact=False).first.fill(network.consumer)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url("**/console/keys")
+
+
+def a_session_is_kept_from_scripts_and_ends(browser, network):
+    link = network.link(network.consumer)
+    context = browser.context()
+    page = context.new_page()
+    page.goto(link)
+    page.wait_for_url("**/console/chat")
+    cookies = context.cookies()
+    assert [(cookie["httpOnly"], cookie["sameSite"]) for cookie in cookies] == [(True, "Strict")], cookies
+    assert network.consumer not in str(cookies), "the cookie is not the key"
+    assert page.evaluate("document.cookie") == "", "no script can read it"
+    assert network.consumer not in page.content()
+    # The link is used up.
+    other = browser.context().new_page()
+    other.goto(link)
+    expect(other.locator("main .notice.bad")).to_contain_text("was used")
+    # A copy of the cookie is worthless once the session has ended.
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url(network.url + "/")
+    context.add_cookies(cookies)
+    page.goto("/console/keys")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+
+
+def another_site_changes_nothing(browser, network):
+    page = browser.signed_in(network.consumer)
+    cookie = page.context.cookies()[0]
+    send = page.context.request
+    headers = {"Cookie": f"{cookie['name']}={cookie['value']}"}
+    form = {"name": "from another site", "scopes": "read"}
+    for bad in [{}, {"Origin": "https://evil.example.org"}, {"Origin": network.url, "Sec-Fetch-Site": "cross-site"}]:
+        answer = send.post("/console/keys", headers={**headers, **bad}, form=form)
+        assert answer.status == 403, (bad, answer.status)
+    own = {**headers, "Origin": network.url, "Sec-Fetch-Site": "same-origin"}
+    assert send.post("/console/keys", headers=own, form=form).status == 200
+    policy = page.goto("/console/keys").headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'"), policy
+    assert "unsafe" not in policy
+
+
+def a_newcomer_gets_a_streaming_reply_with_one_click(browser, network):
+    page = browser.signed_in(network.consumer)
+    page.get_by_role("button", name="What is Island?").click()
+    reply = page.locator(".reply")
+    expect(reply.locator(".facts")).to_contain_text("credits")
+    assert len(reply.locator(".text").inner_text()) > 10
+    # The reply is a job like any other.
+    reply.get_by_role("link", name="Job").click()
+    completed(page)
+    expect(page.get_by_text("What is Island?").first).to_be_visible()
+
+
+def chat(page, text, model="sim-chat", tokens="40"):
+    page.get_by_label("Model, and credits", exact=False).select_option(model)
+    page.locator("#options > summary").click()
+    page.get_by_label("Maximum tokens").fill(tokens)
+    page.get_by_label("Message", exact=True).fill(text)
+    page.get_by_label("Message", exact=True).press("Enter")
+
+
+def a_reply_goes_on_through_a_reload(browser, network):
+    page = browser.signed_in(network.consumer)
+    chat(page, "one two three", tokens="150")
+    expect(page.locator(".reply .text")).to_contain_text("three")
+    page.reload()
+    expect(page.locator(".reply .facts")).to_contain_text("credits")
+    # The words of the prompt in turn, each with its number: none is missing and none is there twice.
+    text = page.locator(".reply .text").inner_text()
+    numbers = [int(number) for number in re.findall(r"\d+", text)]
+    assert numbers == list(range(numbers[0], numbers[0] + 150)), text
+
+
+def a_reply_goes_on_through_a_restart_of_the_coordinator(browser, network):
+    page = browser.signed_in(network.consumer)
+    chat(page, "four five six", tokens="300")
+    expect(page.locator(".reply .text")).to_contain_text("six")
+    before = network.pid("coordinator")
+    os.kill(before, signal.SIGKILL)
+    expect(page.locator(".reply .facts")).to_contain_text("credits")
+    assert network.pid("coordinator") != before
+    text = page.locator(".reply .text").inner_text()
+    numbers = [int(number) for number in re.findall(r"\d+", text)]
+    assert numbers == list(range(numbers[0], numbers[0] + 300)), text
+    # The session outlives the coordinator as well.
+    page.goto("/console/jobs")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Jobs")
+
+
+def a_reply_is_stopped_edited_and_tried_again(browser, network):
+    page = browser.signed_in(network.consumer)
+    chat(page, "seven eight", tokens="5000")
+    expect(page.locator(".reply .text")).to_contain_text("eight")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator(".reply .facts")).to_contain_text("stopped")
+    page.get_by_label("Maximum tokens").fill("4")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".reply .facts")).to_contain_text("credits")
+    page.get_by_role("button", name="Edit").click()
+    expect(page.locator(".turn")).to_have_count(0)
+    expect(page.get_by_label("Message", exact=True)).to_have_value("seven eight")
+
+
+def two_models_are_compared(browser, network):
+    page = browser.signed_in(network.consumer)
+    page.get_by_label("Compare two").check()
+    page.get_by_label("Second model").select_option("sim-chat")
+    page.locator("#options > summary").click()
+    page.get_by_label("Maximum tokens").fill("24")
+    page.get_by_label("Message", exact=True).fill("What is Island?")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".reply")).to_have_count(2)
+    for at in range(2):
+        expect(page.locator(".reply .facts").nth(at)).to_contain_text("credits")
+    texts = page.locator(".reply .text").all_inner_texts()
+    # The scripted one counts.
+    assert re.search(r"\d", texts[1]) and texts[0] and texts[0] != texts[1], texts
+
+
+def pictures_and_reasoning(browser, network):
+    page = browser.signed_in(network.consumer)
+    page.goto("/console/chat?model=tiny-vision")
+    picture = os.path.join(os.path.dirname(os.path.abspath(__file__)), "red.png")
+    page.locator("#files").set_input_files(picture)
+    expect(page.locator("#composer #pictures img")).to_have_count(1)
+    page.locator("#options > summary").click()
+    page.get_by_label("Temperature").fill("0")
+    page.get_by_label("Message", exact=True).fill("What color is it?")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".reply .text")).to_contain_text("red")
+    page.get_by_role("button", name="New chat").click()
+    page.locator("#effort").select_option("medium")
+    page.get_by_label("Message", exact=True).fill("What is one and one?")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".reply .text")).to_have_text("Two.")
+    # Folded until somebody wants it.
+    assert not page.locator(".reply .thoughts").is_visible()
+    page.locator(".reply .reasoning summary").click()
+    expect(page.locator(".reply .thoughts")).to_contain_text("One and one make two.")
+
+
+def every_kind_of_cargo_runs_from_its_form(browser, network):
+    page = browser.signed_in(network.consumer)
+    # A picture.
+    submit(page, "tiny-paint", {"prompt": "a fox in the snow", "seed": "7"})
+    completed(page)
+    image = page.locator("figure.media img")
+    expect(image).to_have_count(1)
+    image.evaluate("image => image.decode()")
+    assert image.evaluate("image => image.naturalWidth") == 64
+    # Sound.
+    submit(page, "tiny-onnx-text-to-speech", {"text": "The sea is calm."})
+    completed(page)
+    sound = page.locator("figure.media audio")
+    expect(sound).to_have_count(1)
+    sound.evaluate("audio => audio.readyState > 0 || new Promise((done, fail) => { audio.onloadedmetadata = done; audio.onerror = () => fail('no sound'); audio.load(); })")
+    assert sound.evaluate("audio => audio.duration") > 0
+    # A file in, here the example's.
+    submit(page, "tiny-onnx-image-classification")
+    completed(page)
+    expect(page.locator("table")).not_to_have_count(0)
+    # A program.
+    submit(page, "wasm-hash", {"text": "abc"})
+    completed(page)
+    expect(page.locator("main")).to_contain_text("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
+    # A mistake is shown at its field, with what was entered.
+    page.goto("/console/cargos/tiny-paint")
+    page.locator("section.panel form details.fold > summary").click()
+    page.locator('section.panel [name="prompt"]').fill("kept")
+    width = page.locator('section.panel [name="width"]')
+    width.evaluate("field => { field.removeAttribute('min'); field.removeAttribute('max'); }")
+    width.fill("65")
+    page.locator("section.panel form").get_by_role("button", name="Run", exact=True).click()
+    expect(page.locator("label.wrong .error")).to_contain_text("multiple of 8")
+    expect(page.locator('section.panel [name="prompt"]')).to_have_value("kept")
+    # The whole input as JSON.
+    page.goto("/console/cargos/sim-chat")
+    page.get_by_text("Input as JSON").click()
+    page.locator('[name=".json"]').fill('{"prompt": "as JSON", "max_tokens": 2, "delay_ms": 0}')
+    page.locator("form", has=page.locator('[name=".json"]')).get_by_role("button", name="Run").click()
+    completed(page)
+
+
+def a_picture_is_seen_while_it_is_painted(browser, network):
+    page = browser.signed_in(network.consumer)
+    page.add_init_script(
+        "window.seen = new Set(); new MutationObserver(() => {"
+        " for (const image of document.querySelectorAll('#pictures img.preview')) window.seen.add(image.src);"
+        " if (window.seen.size) sessionStorage.seen = window.seen.size; })"
+        ".observe(document, {subtree: true, childList: true, attributes: true});"
+    )
+    # Previews need not be requested: the form does.
+    submit(page, "tiny-paint", {"prompt": "a lighthouse"}, {"width": "256", "height": "256", "num_inference_steps": "12"})
+    completed(page)
+    assert int(page.evaluate("sessionStorage.seen ?? 0")) >= 1, "no preview was shown"
+
+
+def a_waiting_job_explains_itself_and_is_cancelled(browser, network, agent):
+    island = ["--state-dir", os.path.join(network.folder, "island-1")]
+    subprocess.run([agent, "pause", *island], check=True, stdout=subprocess.DEVNULL)
+    try:
+        waits_and_is_cancelled(browser, network)
+    finally:
+        subprocess.run([agent, "resume", *island], check=True, stdout=subprocess.DEVNULL)
+
+
+def waits_and_is_cancelled(browser, network):
+    owner = browser.signed_in(network.owner)
+
+    def is_paused():
+        owner.goto("/console/islands")
+        return owner.locator(".card .badge").inner_text() == "paused"
+
+    eventually(is_paused)
+    page = browser.signed_in(network.consumer)
+    submit(page, "sim-chat", extra={"prompt": "later"})
+    expect(page.locator("#waiting")).to_be_visible()
+    expect(page.locator("#waiting")).not_to_be_empty()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#badge")).to_have_text("cancelled")
+    page.get_by_role("button", name="Delete the data of this job").click()
+    expect(page.locator(".notice.good")).to_contain_text("deleted")
+
+
+def keys_are_made_and_revoked(browser, network):
+    page = browser.signed_in(network.consumer)
+    page.goto("/console/keys")
+    form = page.locator("section.panel form")
+    form.get_by_label("Name", exact=False).fill(HOSTILE[:60])
+    form.get_by_label("Scopes").select_option("read")
+    form.get_by_label("Spending cap", exact=False).fill("5")
+    form.get_by_role("button", name="Create a key").click()
+    secret = page.locator("figure.copy pre").inner_text()
+    assert secret.startswith("ak_")
+    assert network.call("GET", "/account", secret)[0] == 200
+    assert network.call("POST", "/jobs", secret, {"workload": "sim-chat", "input": {"prompt": "x"}})[0] == 403
+    # Its session reads, and changes nothing.
+    reader = browser.signed_in(secret)
+    reader.goto("/console/jobs")
+    expect(reader.get_by_role("heading", level=1)).to_have_text("Jobs")
+    # Shown once.
+    page.goto("/console/keys")
+    assert secret not in page.content()
+    row = page.locator("#keys tbody tr", has_text="onerror")
+    expect(row).to_have_count(1)
+    row.get_by_role("button").click()
+    expect(page.locator(".notice.good")).to_contain_text("Revoked")
+    assert network.call("GET", "/account", secret)[0] == 401
+    reader.goto("/console/jobs")
+    expect(reader.get_by_role("heading", level=1)).to_have_text("Sign in")
+
+
+def an_owner_pairs_an_island(browser, network, agent):
+    page = browser.signed_in(network.owner)
+    page.goto("/console/islands")
+    expect(page.locator(".card")).to_have_count(1)
+    page.locator(".card a.title").click()
+    expect(page.locator("main")).to_contain_text("Models on this Island")
+    page.goto("/console/islands")
+    page.get_by_label("Code of the Island", exact=False).fill("AAA-AAA")
+    page.get_by_role("button", name="Pair").click()
+    expect(page.locator(".notice.bad")).not_to_be_empty()
+    with tempfile.TemporaryDirectory(prefix="isl") as state:
+        command = [agent, "enroll", "--state-dir", state, "--api-url", network.url]
+        enrolling = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            line = next(line for line in enrolling.stdout if "island hosts pair" in line)
+            page.goto("/console/islands")
+            page.get_by_label("Code of the Island", exact=False).fill(line.split()[-1].lower())
+            page.get_by_role("button", name="Pair").click()
+            expect(page.locator(".notice.good")).to_contain_text("belongs to this account")
+            enrolling.communicate()
+            assert enrolling.returncode == 0, enrolling.returncode
+        finally:
+            enrolling.kill()
+        page.goto("/console/islands")
+        expect(page.locator(".card")).to_have_count(2)
+        # An owner sees when an Island does not answer.
+        expect(page.locator(".notice", has_text="offline")).to_have_count(1)
+        leave = [agent, "leave", "--state-dir", state, "--api-url", network.url]
+        subprocess.run(leave, check=True, stdout=subprocess.DEVNULL)
+    page.goto("/console/earnings")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Earnings")
+    # What this Island earned in the other stories.
+    expect(page.locator("figure.plot canvas")).to_have_count(1)
+
+
+def an_operator_runs_the_network(browser, network):
+    page = browser.signed_in(network.consumer)
+    # A publication with hostile names is reviewed, and approved.
+    page.goto("/console/publications")
+    page.get_by_label("Manifest", exact=False).fill("slug = 7")
+    page.get_by_role("button", name="Submit for review").click()
+    expect(page.locator(".notice.bad")).to_contain_text("manifest")
+    name = HOSTILE.replace('"', "'").replace("\u202e", "").replace("\u200b", "")[:60]
+    page.get_by_label("Manifest", exact=False).fill(MANIFEST.format(slug="shout-from-a-page", name=name))
+    page.get_by_role("button", name="Submit for review").click()
+    expect(page.locator(".notice.good")).to_contain_text("Submitted")
+    page.goto("/console/admin/publications")
+    page.get_by_role("link", name="shout-from-a-page").click()
+    page.locator("form", has=page.get_by_role("button", name="Approve")).get_by_label("Reason", exact=False).fill("looks right")
+    page.get_by_role("button", name="Approve").click()
+    expect(page.locator(".notice.good")).to_contain_text("Approved")
+    def is_served():
+        page.goto("/console/cargos?q=shout-from-a-page")
+        return page.locator(".card").count() == 1
+    eventually(is_served)
+    expect(page.locator(".card .title")).to_contain_text("<script>")
+    # An account with credits.
+    page.goto("/console/admin/accounts")
+    form = page.locator("section.panel form")
+    form.get_by_label("E-mail address", exact=False).fill("guest@example.org")
+    form.get_by_role("button", name="Create an account").click()
+    guest = page.locator("figure.copy pre").inner_text()
+    page.get_by_role("link", name="guest@example.org").click()
+    grant = page.locator("form", has=page.get_by_role("button", name="Grant credits"))
+    grant.get_by_label("Credits", exact=False).fill("12.5")
+    grant.get_by_label("Reason", exact=False).fill(HOSTILE)
+    grant.get_by_role("button").click()
+    expect(page.locator(".notice.good")).to_contain_text("granted")
+    assert network.call("GET", "/account", guest)[1]["data"]["credits"] == 12.5
+    page.goto("/console/admin/audit-log")
+    expect(page.locator("tbody tr").first).to_contain_text("onerror")
+    # Maintenance.
+    page.goto("/console/admin")
+    start = page.locator("form", has=page.get_by_role("button", name="Start maintenance"))
+    start.get_by_label("Reason", exact=False).fill("a new disk")
+    start.get_by_role("button").click()
+    visitor = browser.context().new_page()
+    visitor.goto("/")
+    expect(visitor.locator(".notice.warn")).to_contain_text("a new disk")
+    end = page.locator("form", has=page.get_by_role("button", name="End maintenance"))
+    end.get_by_label("Reason", exact=False).fill("it runs")
+    end.get_by_role("button").click()
+    expect(page.locator(".notice.good")).to_contain_text("ended")
+    # An invitation creates an account in the browser.
+    page.goto("/console/admin/invitations")
+    form = page.locator("section.panel form")
+    form.get_by_label("Reason", exact=False).fill("a friend")
+    form.get_by_label("Credits", exact=False).fill("3")
+    form.get_by_role("button", name="Create an invitation").click()
+    code = page.locator("figure.copy pre").inner_text()
+    page = browser.context().new_page()
+    page.goto("/console/sign-in")
+    form = page.locator("form", has=page.get_by_role("button", name="Create an account"))
+    form.get_by_label("E-mail address", exact=False).fill("friend@example.org")
+    form.get_by_label("Code of the invitation", exact=False).fill(code)
+    form.get_by_role("button").click()
+    expect(page.locator("figure.copy pre")).to_contain_text("ak_")
+    page.get_by_role("link", name="Go to the chat").click()
+    page.wait_for_url("**/console/chat")
+    return guest
+
+
+def roles_are_apart(browser, network, guest):
+    """What one account has cannot be reached by another, whatever address it opens."""
+    mine = browser.signed_in(network.consumer)
+    job = submit(mine, "sim-chat", extra={"prompt": "a secret", "max_tokens": "2", "delay_ms": "0"})
+    completed(mine)
+    mine.goto("/console/publications")
+    publication = mine.locator("tbody a").first.get_attribute("href")
+    other = browser.signed_in(guest)
+    for path in [f"/console/jobs/{job}", f"/console/jobs/{job}/output", publication, "/console/admin",
+                 "/console/admin/accounts", "/console/admin/audit-log", "/console/admin/publications"]:
+        answer = other.goto(path)
+        assert answer.status == 404, (path, answer.status)
+        assert "a secret" not in other.content(), path
+    own = {"Origin": network.url, "Sec-Fetch-Site": "same-origin"}
+    send = other.context.request
+    assert send.get(f"/console/jobs/{job}/stream").status == 404
+    for path in [f"/console/jobs/{job}/cancel", f"/console/jobs/{job}/delete", "/console/admin/maintenance/start"]:
+        assert send.post(path, headers=own, form={"reason": "because"}).status == 404, path
+    expect(other.get_by_role("link", name="Audit log")).to_have_count(0)
+    # Of somebody else's Island there is only what everybody sees.
+    other.goto(f"/console/islands/{network.host}")
+    expect(other.locator("main")).not_to_contain_text("Models on this Island")
+
+
+def hostile_text_stays_text(browser, network):
+    page = browser.signed_in(network.consumer)
+    prompt = HOSTILE.replace(" ", "_")
+    chat(page, prompt, tokens="3")
+    expect(page.locator(".reply .facts")).to_contain_text("credits")
+    expect(page.locator(".written")).to_contain_text("<script>alert(1)</script>")
+    expect(page.locator(".reply .text")).to_contain_text("<script>")
+    page.locator(".reply").get_by_role("link", name="Job").click()
+    completed(page)
+    expect(page.locator("pre").first).to_contain_text("<script>")
+    assert page.locator("main script, main img[src=x]").count() == 0
+    # A line of some megabytes, in and out.
+    long = "x" * (5 << 20)
+    page.goto("/console/cargos/wasm-echo")
+    page.get_by_text("Input as JSON").click()
+    page.locator('[name=".json"]').evaluate("(field, text) => { field.value = JSON.stringify({text}); }", long)
+    page.locator("form", has=page.locator('[name=".json"]')).get_by_role("button", name="Run").click()
+    page.wait_for_url(re.compile(r"/console/jobs/[0-9a-f-]{36}"))
+    expect(page.locator("#badge")).to_have_text(re.compile("completed|failed"))
+    assert len(page.content()) < 1 << 20, "a page shows a part of it"
+    # Control characters.
+    page.goto("/console/cargos/sim-chat")
+    page.get_by_text("Input as JSON").click()
+    page.locator('[name=".json"]').fill('{"prompt": "a\\u0000b\\u001b[31m", "max_tokens": 2, "delay_ms": 0}')
+    page.locator("form", has=page.locator('[name=".json"]')).get_by_role("button", name="Run").click()
+    expect(page.locator("#badge, main .notice.bad").first).to_be_visible()
+
+
+def pages_are_accessible(browser, network, axe):
+    """axe finds nothing serious, in both themes and on a phone, and the keyboard reaches everything."""
+    serious = []
+    pages = ["/", "/console/sign-in", "/console/chat", "/console/cargos", "/console/cargos/tiny-paint", "/console/jobs",
+             "/console/keys", "/console/usage", "/console/ledger", "/console/islands", f"/console/islands/{network.host}",
+             "/console/market", "/console/network", "/console/publications", "/console/earnings", "/console/admin",
+             "/console/admin/accounts", "/console/admin/fleet", "/console/admin/cargos", "/console/admin/audit-log"]
+    for scheme, width in [("light", 1280), ("dark", 360)]:
+        page = browser.signed_in(network.consumer, color_scheme=scheme, viewport={"width": width, "height": 800})
+        for path in pages:
+            page.goto(path)
+            # The policy of the page forbids further scripts; what a debugger evaluates is not one.
+            page.evaluate(axe)
+            found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            serious += [
+                (scheme, path, one["id"], one["nodes"][0]["html"][:200])
+                for one in found["violations"] if one["impact"] in ("serious", "critical")
+            ]
+            overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert overflow <= 0, (scheme, path, overflow)
+    assert not serious, serious
+    page = browser.signed_in(network.consumer)
+    page.keyboard.press("Shift+Tab")
+    page.goto("/console/cargos?q=sim-chat")
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    page.keyboard.press("Enter")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.classList.contains('title')"):
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/console/cargos/sim-chat")
+
+
+def the_first_view_is_small(browser, network):
+    """Bytes of everything that a browser without a cache receives for the chat."""
+    context = browser.context()
+    page = context.new_page()
+    page.goto(network.link(network.consumer))
+    page.wait_for_url("**/console/chat")
+    fresh = browser.context(storage_state=context.storage_state()).new_page()
+    sizes = {}
+    fresh.on("response", lambda answer: sizes.update({answer.url: len(answer.body())}))
+    fresh.goto("/console/chat", wait_until="networkidle")
+    total = sum(sizes.values())
+    assert 10_000 < total < 100_000, sizes
+    print(f"first view of the chat: {total} bytes in {len(sizes)} requests", file=sys.stderr)
+
+
+def eventually(holds):
+    for _ in range(300):
+        if holds():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"never: {holds}")
+
+
+def main():
+    network, agent, axe = Network(sys.argv[1]), sys.argv[2], open(sys.argv[3]).read()
+    only = sys.argv[4:]
+    with sync_playwright() as playwright:
+        browser = Browser(playwright, network)
+        guest = None
+        stories = [
+            a_visitor_reads_public_pages,
+            a_session_is_kept_from_scripts_and_ends,
+            another_site_changes_nothing,
+            a_newcomer_gets_a_streaming_reply_with_one_click,
+            a_reply_goes_on_through_a_reload,
+            a_reply_goes_on_through_a_restart_of_the_coordinator,
+            a_reply_is_stopped_edited_and_tried_again,
+            two_models_are_compared,
+            pictures_and_reasoning,
+            every_kind_of_cargo_runs_from_its_form,
+            a_picture_is_seen_while_it_is_painted,
+            a_waiting_job_explains_itself_and_is_cancelled,
+            keys_are_made_and_revoked,
+            an_operator_runs_the_network,
+            roles_are_apart,
+            an_owner_pairs_an_island,
+            hostile_text_stays_text,
+            pages_are_accessible,
+            the_first_view_is_small,
+        ]
+        with_agent = (a_waiting_job_explains_itself_and_is_cancelled, an_owner_pairs_an_island)
+        more = {**dict.fromkeys(with_agent, lambda: (agent,)), pages_are_accessible: lambda: (axe,), roles_are_apart: lambda: (guest,)}
+        for story in stories:
+            if only and story.__name__ not in only:
+                continue
+            begun = time.monotonic()
+            result = story(browser, network, *more.get(story, tuple)())
+            guest = result or guest
+            browser.assert_no_faults()
+            print(f"{story.__name__}: {time.monotonic() - begun:.1f} s", file=sys.stderr)
+        browser.chromium.close()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()

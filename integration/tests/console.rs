@@ -1,0 +1,105 @@
+//! The web console, used by people in a real browser against a network with the fixtures.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use island_integration::{Network, Options, has_postgres, program};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+}
+
+fn installed(path: &str) -> PathBuf {
+    let path = root().join(path);
+    assert!(path.exists(), "{} is missing: run `scripts/setup.sh test` first", path.display());
+    path
+}
+
+/// The stories of `integration/console`, in one browser and one network: each begins signed out.
+#[test]
+fn people_use_the_console() {
+    let network = Network::start();
+    let result = Command::new(installed(".tools/venv/bin/python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .arg(root().join("integration/console/stories.py"))
+        .arg(network.folder())
+        .arg(program("island-agent"))
+        .arg(installed(".tools/node/node_modules/axe-core/axe.min.js"))
+        .output()
+        .expect("run the stories");
+    let (out, err) = (String::from_utf8_lossy(&result.stdout), String::from_utf8_lossy(&result.stderr));
+    assert!(result.status.success() && out.trim() == "ok", "{out}\n{err}\n{}", network.logs());
+}
+
+fn browser() -> reqwest::Client {
+    reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().expect("a client")
+}
+
+/// Signs in with a key or a code, as the form at this address does; returns the cookie.
+async fn sign_in(url: &str, path: &str, field: &str, secret: &str) -> Option<String> {
+    let form = format!("{field}={secret}");
+    let request = browser().post(format!("{url}{path}")).header("origin", url).body(form);
+    let answer = request.send().await.expect("an answer");
+    let cookie = answer.headers().get("set-cookie")?.to_str().expect("text");
+    cookie.split(';').next().map(str::to_owned)
+}
+
+async fn status(url: &str, path: &str, cookie: &str) -> u16 {
+    let request = browser().get(format!("{url}{path}")).header("cookie", cookie);
+    request.send().await.expect("an answer").status().as_u16()
+}
+
+#[tokio::test]
+async fn several_coordinators_share_sessions() {
+    assert!(has_postgres(), "PostgreSQL is missing: run `scripts/setup.sh test` first");
+    let mut network = Network::start_with(&Options { postgres: true, islands: 0, ..Options::default() });
+    let (one, key) = (network.info("api_url").to_owned(), network.info("api_key").to_owned());
+    let other = network.another_coordinator();
+    let cookie = sign_in(&one, "/console/sign-in", "key", &key).await.expect("signed in");
+    assert_eq!(status(&other, "/console/keys", &cookie).await, 200, "the other coordinator accepts it");
+    // A link made by one signs in at the other, once.
+    let link = network.client().sign_in_link().await.expect("a link");
+    let linked = sign_in(&other, "/console/sign-in/link", "code", &link.code).await.expect("signed in");
+    assert_eq!(status(&one, "/console/keys", &linked).await, 200);
+    assert_eq!(sign_in(&one, "/console/sign-in/link", "code", &link.code).await, None, "it was used");
+    // Signing out at one of them ends that session at both, and no other.
+    let request = browser().post(format!("{other}/console/sign-out"));
+    let request = request.header("origin", &other).header("cookie", &cookie);
+    assert_eq!(request.send().await.expect("an answer").status().as_u16(), 303);
+    assert_eq!(status(&one, "/console/keys", &cookie).await, 303, "it leads to the page for signing in");
+    assert_eq!(status(&one, "/console/keys", &linked).await, 200);
+}
+
+#[tokio::test]
+async fn a_network_may_have_no_console() {
+    let options = Options {
+        islands: 0,
+        coordinator: vec![("CONSOLE__ENABLED", "false".to_owned())],
+        ..Options::default()
+    };
+    let network = Network::start_with(&options);
+    let answer = browser().get(network.info("api_url")).send().await.expect("an answer");
+    assert_eq!(answer.headers()["location"], "/docs");
+    assert_eq!(status(network.info("api_url"), "/console/sign-in", "").await, 404);
+    assert_eq!(status(network.info("api_url"), "/internal/session", "").await, 404);
+}
+
+#[tokio::test]
+async fn routes_of_the_console_alone_are_not_served() {
+    let network = Network::start_with(&Options { islands: 0, ..Options::default() });
+    let url = network.info("api_url");
+    for path in
+        ["/internal/session", "/internal/session/begin", "/internal/islands", "/api/v1/internal/session"]
+    {
+        let request = browser().get(format!("{url}{path}")).bearer_auth(network.info("api_key"));
+        assert_eq!(request.send().await.expect("an answer").status().as_u16(), 404, "{path}");
+    }
+    // The API itself takes no cookies.
+    let cookie = sign_in(url, "/console/sign-in", "key", network.info("api_key")).await.expect("signed in");
+    assert_eq!(status(url, "/api/v1/account", &cookie).await, 401);
+    // Market rates are public in the console alone.
+    assert_eq!(status(url, "/api/v1/market/rates", "").await, 401);
+    assert_eq!(status(url, "/console/market", "").await, 200);
+}
