@@ -168,6 +168,10 @@ fn short_string(text: &str) -> String {
 /// A copy with long strings and deep values cut, for reading.
 fn shortened(value: &Value, depth: usize) -> Value {
     match value {
+        // What is shown as a picture or a sound is not text as well.
+        Value::String(text) if recognize(text).is_some() => {
+            Value::String(text.chars().take(24).chain(['…']).collect())
+        }
         Value::String(text) => Value::String(short_string(text)),
         Value::Array(_) | Value::Object(_) if depth > 32 => Value::String("…".to_owned()),
         Value::Array(items) => items.iter().map(|item| shortened(item, depth + 1)).collect(),

@@ -62,7 +62,7 @@ mod tests {
                 for (at, _) in text.match_indices(call) {
                     let is_own = !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
                     let key = text[at + call.len()..].split('"').next().unwrap_or_default();
-                    if is_own && key.contains('.') && !key.ends_with('.') && !key.contains('…') {
+                    if is_own && key.contains('.') && !key.ends_with('.') && !key.contains(['…', '{']) {
                         keys.insert(key.to_owned());
                     }
                 }
@@ -77,6 +77,22 @@ mod tests {
         used(&root.join("src"), &mut keys);
         used(&root.join("templates"), &mut keys);
         assert!(keys.len() > 100, "{}", keys.len());
+        let missing: Vec<_> = keys.iter().filter(|key| find(key).is_none()).collect();
+        assert!(missing.is_empty(), "texts/en.toml lacks {missing:?}");
+    }
+
+    #[test]
+    fn every_state_has_a_text() {
+        use island_protocol::{cargo::Category, job::JobStatus};
+        let mut keys: Vec<String> = JobStatus::ALL.iter().map(|status| format!("status.{status}")).collect();
+        keys.extend(Category::ALL.iter().map(|category| format!("category.{}", category.as_str())));
+        let states = [
+            ("island", &["online", "draining", "paused", "suspended", "offline"][..]),
+            ("publication", &["submitted", "approved", "rejected", "withdrawn", "replaced"]),
+            ("payout", &["exported", "confirmed", "cancelled"]),
+            ("quota", &["day", "month"]),
+        ];
+        keys.extend(states.iter().flat_map(|(of, all)| all.iter().map(move |state| format!("{of}.{state}"))));
         let missing: Vec<_> = keys.iter().filter(|key| find(key).is_none()).collect();
         assert!(missing.is_empty(), "texts/en.toml lacks {missing:?}");
     }

@@ -23,6 +23,7 @@ pub(crate) enum Block {
     /// Text that one click copies.
     Copy(String, String),
     Cards(Vec<Card>),
+    Pager(Pager),
     Tabs(Vec<Tab>),
     Fold(String, Vec<Block>),
     Panel(String, Vec<Block>),

@@ -279,6 +279,16 @@ def waits_and_is_cancelled(browser, network):
     expect(page.locator(".notice.good")).to_contain_text("deleted")
 
 
+def an_open_list_shows_a_new_job(browser, network):
+    page = browser.signed_in(network.consumer)
+    page.goto("/console/jobs")
+    before = page.locator("#jobs tbody tr").first.get_by_role("link").get_attribute("href")
+    body = {"workload": "sim-chat", "input": {"prompt": "new", "max_tokens": 2, "delay_ms": 0}}
+    job = network.call("POST", "/jobs", network.consumer, body)[1]["data"]["id"]
+    expect(page.locator("#jobs tbody tr").first.get_by_role("link")).to_have_attribute("href", f"/console/jobs/{job}")
+    assert before != f"/console/jobs/{job}"
+
+
 def keys_are_made_and_revoked(browser, network):
     page = browser.signed_in(network.consumer)
     page.goto("/console/keys")
@@ -497,18 +507,16 @@ def pages_are_accessible(browser, network, axe):
 
 
 def the_first_view_is_small(browser, network):
-    """Bytes of everything that a browser without a cache receives for the chat."""
-    context = browser.context()
-    page = context.new_page()
-    page.goto(network.link(network.consumer))
-    page.wait_for_url("**/console/chat")
-    fresh = browser.context(storage_state=context.storage_state()).new_page()
-    sizes = {}
-    fresh.on("response", lambda answer: sizes.update({answer.url: len(answer.body())}))
-    fresh.goto("/console/chat", wait_until="networkidle")
-    total = sum(sizes.values())
-    assert 10_000 < total < 100_000, sizes
-    print(f"first view of the chat: {total} bytes in {len(sizes)} requests", file=sys.stderr)
+    """Bytes of everything that a browser without a cache receives."""
+    page = browser.signed_in(network.consumer)
+    for path in ["/", "/console/chat", "/console/cargos", "/console/market", "/console/jobs"]:
+        fresh = browser.context(storage_state=page.context.storage_state()).new_page()
+        sizes = {}
+        fresh.on("response", lambda answer: sizes.update({answer.url: len(answer.body())}))
+        fresh.goto(path, wait_until="networkidle")
+        total = sum(sizes.values())
+        assert 10_000 < total < 100_000, (path, sizes)
+        print(f"first view of {path}: {total} bytes in {len(sizes)} requests", file=sys.stderr)
 
 
 def eventually(holds):
@@ -538,6 +546,7 @@ def main():
             every_kind_of_cargo_runs_from_its_form,
             a_picture_is_seen_while_it_is_painted,
             a_waiting_job_explains_itself_and_is_cancelled,
+            an_open_list_shows_a_new_job,
             keys_are_made_and_revoked,
             an_operator_runs_the_network,
             roles_are_apart,

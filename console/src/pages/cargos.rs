@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse as _, Redirect, Response},
 };
 use island_protocol::{
-    api::{CargoList, Data, SubmittedJob, WorkloadView},
+    api::{CargoList, Data, PageMeta, SubmittedJob, WorkloadView},
     cargo::{CargoEntry, Category},
 };
 use serde_json::{Map, Value, json};
@@ -18,12 +18,14 @@ use crate::{
     form::Posted,
     input::{self, WHOLE},
     texts::t,
-    view::{Block, Card, Cell, Field, Form, Kind, Tone},
+    view::{Block, Card, Cell, Field, Form, Kind, Pager, Tone},
     web::{Member, Visit, blocks_page, described, failed, not_found},
 };
 
 /// Field with the idempotency key of a form: what is sent twice is one job.
 const ONCE: &str = ".once";
+/// Cargos in one page.
+const PAGE: usize = 48;
 /// Field with the priority of the job.
 const PRIORITY: &str = ".priority";
 
@@ -41,7 +43,11 @@ pub(super) async fn list(visit: Visit) -> Response {
         let is_category = category.is_empty() || cargo.category.is_some_and(|of| of.as_str() == category);
         is_category && search.split_whitespace().all(|word| text.contains(word))
     };
-    let cards: Vec<Card> = cargos.cargos.iter().filter(is_shown).map(card).collect();
+    let shown: Vec<&CargoEntry> = cargos.cargos.iter().filter(is_shown).collect();
+    let offset = visit.offset();
+    let cards: Vec<Card> = shown.iter().skip(offset as usize).take(PAGE).map(|cargo| card(cargo)).collect();
+    let meta = PageMeta { total: shown.len() as u64, limit: PAGE as u64, offset };
+    let address = format!("/console/cargos?q={}&category={}&", encoded(&search), encoded(category));
     let mut categories = vec![(String::new(), t("cargos.all").to_owned())];
     categories.extend(Category::ALL.iter().map(|category| {
         (category.as_str().to_owned(), t(&format!("category.{}", category.as_str())).to_owned())
@@ -59,6 +65,7 @@ pub(super) async fn list(visit: Visit) -> Response {
     } else {
         Block::Cards(cards)
     });
+    blocks.extend(Pager::new(&address, meta).map(Block::Pager));
     let mut frame = visit.frame(t("cargos.title"), who.as_ref());
     frame.is_wide = true;
     blocks_page(frame, t("cargos.lead").to_owned(), blocks)

@@ -13,7 +13,7 @@ use crate::{
     form::Posted,
     session::{OwnIsland, paths},
     texts::{fill, t},
-    view::{Block, Card, Cell, Field, Form, Kind, Table, Tile, Tone},
+    view::{Block, Card, Cell, Field, Form, Kind, Pager, Table, Tile, Tone},
     web::{Member, done},
 };
 
@@ -73,6 +73,7 @@ pub(super) async fn list(member: Member) -> Response {
         vec![Block::Text(t("islands.add_help").to_owned()), Block::Form(pair)],
     ));
     blocks.push(Block::Heading(fill("islands.others", &[("count", &others.len().to_string())])));
+    let address = format!("/console/islands?q={}&status={}&", encoded(&search), encoded(state));
     let states = ["", "online", "draining", "paused", "suspended", "offline"].iter().map(|state| {
         let key = if state.is_empty() { "islands.any" } else { &format!("island.{state}") };
         ((*state).to_owned(), t(key).to_owned())
@@ -84,13 +85,13 @@ pub(super) async fn list(member: Member) -> Response {
             Field::new("status", t("islands.status"), Kind::Choice(states.collect())).value(state),
         ],
     )));
-    blocks.push(Block::Table(table(&others, member.visit.offset() as usize)));
+    blocks.push(Block::Table(table(&others, member.visit.offset(), &address)));
     let mut frame = member.frame(t("islands.title"));
     frame.is_wide = true;
     crate::web::blocks_page(frame, t("islands.lead").to_owned(), blocks)
 }
 
-fn table(islands: &[&HostView], offset: usize) -> Table {
+fn table(islands: &[&HostView], offset: u64, address: &str) -> Table {
     let row = |island: &&HostView| {
         let (tone, text) = badge(&island.status);
         let gpus = island.capabilities.as_ref().map(|of| {
@@ -114,16 +115,12 @@ fn table(islands: &[&HostView], offset: usize) -> Table {
         "islands.karma",
         "islands.speed",
     ];
-    let meta = island_protocol::api::PageMeta {
-        total: islands.len() as u64,
-        limit: PAGE as u64,
-        offset: offset as u64,
-    };
+    let meta = island_protocol::api::PageMeta { total: islands.len() as u64, limit: PAGE as u64, offset };
     Table {
         columns: columns.iter().map(|key| t(key).to_owned()).collect(),
-        rows: islands.iter().skip(offset).take(PAGE).map(row).collect(),
+        rows: islands.iter().skip(offset as usize).take(PAGE).map(row).collect(),
         empty: t("islands.no_others").to_owned(),
-        pager: crate::view::Pager::new("/console/islands?", meta),
+        pager: Pager::new(address, meta),
         id: "islands",
         ..Table::default()
     }

@@ -1,15 +1,18 @@
 //! Prices, for everybody.
 
 use axum::{extract::Path, response::Response};
-use island_protocol::api::market::MarketRate;
+use island_protocol::api::{PageMeta, market::MarketRate};
 
 use super::amount;
 use crate::{
     backend::encoded,
     texts::t,
-    view::{Block, Cell, Field, Form, Plot, Table},
+    view::{Block, Cell, Field, Form, Pager, Plot, Table},
     web::{Visit, blocks_page, failed},
 };
+
+/// Cargos in one page.
+const PAGE: usize = 50;
 
 /// `GET /console/market`.
 pub(super) async fn list(visit: Visit) -> Response {
@@ -27,6 +30,8 @@ pub(super) async fn list(visit: Visit) -> Response {
         let key = |rate: &MarketRate| (rate.num_jobs, rate.num_hosts);
         key(other).cmp(&key(one)).then(one.workload_slug.cmp(&other.workload_slug))
     });
+    let offset = visit.offset();
+    let meta = PageMeta { total: rates.len() as u64, limit: PAGE as u64, offset };
     let row = |rate: &&MarketRate| {
         let slug = rate.workload_slug.to_string();
         vec![
@@ -40,8 +45,9 @@ pub(super) async fn list(visit: Visit) -> Response {
     let columns = ["jobs.cargo", "market.average", "market.range", "market.islands", "market.jobs"];
     let table = Table {
         columns: columns.iter().map(|key| t(key).to_owned()).collect(),
-        rows: rates.iter().map(row).collect(),
+        rows: rates.iter().skip(offset as usize).take(PAGE).map(row).collect(),
         empty: t("cargos.none").to_owned(),
+        pager: Pager::new(&format!("/console/market?q={}&", encoded(&search)), meta),
         id: "rates",
         ..Table::default()
     };
