@@ -21,13 +21,27 @@ use axum::{
     response::Response,
     routing::{get, post},
 };
-use island_protocol::{credits::MicroCredits, job::JobStatus};
+use island_protocol::{
+    cargo::{CargoEntry, TokenPrices},
+    credits::MicroCredits,
+    job::JobStatus,
+};
 
 use crate::{
     texts::t,
     view::Tone,
     web::{self, Console, Visit},
 };
+
+/// The prices of a Cargo: of a job, and of 1,000 tokens of prompts and replies if they have prices.
+fn prices(cargo: &CargoEntry) -> String {
+    let TokenPrices { price_per_1k_input, price_per_1k_output } = cargo.token_prices;
+    if cargo.token_prices.is_zero() {
+        return cargo.price_per_job.to_string();
+    }
+    let tokens = format!("{price_per_1k_input} + {price_per_1k_output} {}", t("cargos.per_tokens"));
+    if cargo.price_per_job.is_zero() { tokens } else { format!("{} + {tokens}", cargo.price_per_job) }
+}
 
 /// All routes except those of the assets.
 pub(crate) fn routes() -> Router<Arc<Console>> {

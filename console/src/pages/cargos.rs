@@ -85,7 +85,7 @@ fn card(cargo: &CargoEntry) -> Card {
         note: cargo.slug.to_string(),
         text: cargo.description.clone(),
         badges,
-        facts: vec![(t("cargos.price").to_owned(), Cell::Credits(cargo.price_per_job))],
+        facts: vec![(t("cargos.price").to_owned(), Cell::number(super::prices(cargo)))],
     }
 }
 
@@ -113,7 +113,7 @@ pub(super) async fn get(visit: Visit, Path(slug): Path<String>) -> Response {
 fn facts(cargo: &CargoEntry) -> Block {
     let mut facts = vec![
         (t("cargos.slug").to_owned(), Cell::Code(cargo.slug.to_string())),
-        (t("cargos.price").to_owned(), Cell::Credits(cargo.price_per_job)),
+        (t("cargos.price").to_owned(), Cell::number(super::prices(cargo))),
         (t("cargos.engine").to_owned(), Cell::text(cargo.runtime_type.to_string())),
         (t("cargos.memory").to_owned(), Cell::text(megabytes(cargo.required_ram_mb))),
     ];

@@ -55,7 +55,7 @@ fn model(cargo: &WorkloadView, chosen: &str) -> Option<Model> {
     let slug = cargo.entry.slug.to_string();
     takes_messages.then(|| Model {
         name: cargo.entry.name.clone(),
-        price: cargo.entry.price_per_job.to_string(),
+        price: super::prices(&cargo.entry),
         has_pictures: properties["messages"]["items"]["properties"]["content"]["anyOf"].is_array(),
         has_reasoning: properties["reasoning_effort"].is_object(),
         is_default: slug == chosen,

@@ -27,30 +27,39 @@ pub struct Model {
     /// Name of the provider.
     pub owned_by: String,
     /// Display name.
+    #[serde(default)]
     pub name: String,
     /// What it is for.
+    #[serde(default)]
     pub description: String,
     /// Maximum number of tokens, prompt and reply together.
+    #[serde(default)]
     pub context_length: u64,
     /// Maximum number of tokens of a reply.
+    #[serde(default)]
     pub max_output_length: u64,
     /// What messages may contain: `text`, `image`.
+    #[serde(default)]
     pub input_modalities: Vec<String>,
     /// `text`.
+    #[serde(default)]
     pub output_modalities: Vec<String>,
     /// How its weights are stored, such as `q4_k_m`; absent if the file's name does not contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantization: Option<String>,
     /// Prices.
+    #[serde(default)]
     pub pricing: Pricing,
     /// Settings of requests that it follows.
+    #[serde(default)]
     pub supported_sampling_parameters: Vec<String>,
     /// `tools`, `json_mode`, `structured_outputs`, `logprobs`, `reasoning`.
+    #[serde(default)]
     pub supported_features: Vec<String>,
 }
 
 /// Prices of a model in credits, as decimal numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Pricing {
     /// For a token of the prompt.

@@ -32,7 +32,7 @@ use crate::{
         observe,
     },
     catalogue::Cargo,
-    job::{Agreement, Job, input_tokens},
+    job::{Agreement, Job, conversation, input_tokens},
     network::NotAccepted,
     storage::{
         StoreError,
@@ -54,8 +54,16 @@ pub(in crate::api) async fn submit(
     let catalogue = api.execution.context().catalogue();
     let cargo = catalogue.named(&workload);
     let cargo = cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))?;
-    let request =
-        Request { priority, preferences: preferences.unwrap_or_default(), key, ..Request::new(input) };
+    let messages = input.get("messages").and_then(Value::as_array).filter(|_| cargo.is_chat());
+    let beginnings =
+        messages.map(|messages| conversation::beginnings(caller.account, &cargo.entry.slug, messages));
+    let request = Request {
+        priority,
+        preferences: preferences.unwrap_or_default(),
+        key,
+        conversation: beginnings.unwrap_or_default(),
+        ..Request::new(input)
+    };
     let (job, replayed) = match accept(&api, caller, cargo, request).await? {
         Submission::New(_, job) => (job, false),
         Submission::Existing(job) => (job, true),
