@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use island_cache::{Cache, GetError, Pinned, Progress};
+use island_cache::{Cache, GetError, Pinned, Progress, Transfer};
 use island_protocol::{
     api::PREFIX,
     artifact::Artifact,
@@ -14,6 +14,7 @@ use island_protocol::{
     job::{Failure, FailureCode},
 };
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Verified files by artifact name. They are pinned until this is dropped.
@@ -41,21 +42,48 @@ type Share = (u64, Option<u64>);
 
 /// Downloaded bytes of all files together.
 #[derive(Debug, Clone, Default)]
-pub struct Fetched(Arc<Mutex<BTreeMap<String, Share>>>);
+pub struct Fetched(Arc<Mutex<Shares>>);
+
+#[derive(Debug, Default)]
+struct Shares {
+    files: BTreeMap<String, Share>,
+    wait: Option<Wait>,
+}
+
+/// A server that accepts no more requests for now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// Its name.
+    pub host: String,
+    /// Until when.
+    pub until: Instant,
+}
 
 impl Fetched {
     /// The downloaded bytes, and the total if the size of every file is known.
     pub fn sum(&self) -> (u64, Option<u64>) {
-        let files = self.0.lock();
+        let files = &self.0.lock().files;
         let done = files.values().map(|(done, _)| done).sum();
         (done, files.values().map(|(_, total)| *total).sum())
     }
 
+    /// The server for which the downloads wait now.
+    pub fn wait(&self) -> Option<Wait> {
+        self.0.lock().wait.clone().filter(|wait| wait.until > Instant::now())
+    }
+
     fn of(&self, name: &str) -> Arc<Progress> {
         let (all, name) = (Arc::clone(&self.0), name.to_owned());
-        Arc::new(move |done, total| {
-            let mut files = all.lock();
-            files.insert(name.clone(), (done, total));
+        Arc::new(move |transfer| {
+            let mut shares = all.lock();
+            match transfer {
+                Transfer::Bytes { done, total } => {
+                    shares.files.insert(name.clone(), (done, total));
+                }
+                Transfer::Waiting { host, time } => {
+                    shares.wait = Some(Wait { host, until: Instant::now() + time });
+                }
+            }
         })
     }
 }

@@ -159,7 +159,7 @@ pub struct CacheSection {
     /// Address of the model hub; absent, the variable `HF_ENDPOINT`, or the public hub.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hub_endpoint: Option<String>,
-    /// File with a token for the hub, for models that require one.
+    /// File with a token for the hub, for models that require one; absent, the variable `HF_TOKEN`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hub_token_file: Option<PathBuf>,
     /// Folder in which other programs store hub files, so that nothing is downloaded twice; absent, the variable `HF_HOME`, or the usual
@@ -359,11 +359,15 @@ impl Config {
         Ok(Some(text.trim().to_owned()).filter(|key| !key.is_empty()))
     }
 
-    /// The hub's token, if there is one that can be read.
+    /// The hub's token, if there is one that can be read: in the file, or in the variable `HF_TOKEN`.
     pub fn read_hub_token(&self) -> Option<String> {
-        let text = fs::read_to_string(self.cache.hub_token_file.as_ref()?);
-        let text = text.inspect_err(|error| tracing::warn!(%error, "the hub's token cannot be read")).ok()?;
-        Some(text.trim().to_owned())
+        let token = match &self.cache.hub_token_file {
+            Some(file) => fs::read_to_string(file)
+                .inspect_err(|error| tracing::warn!(%error, "the hub's token cannot be read"))
+                .ok()?,
+            None => std::env::var("HF_TOKEN").ok()?,
+        };
+        Some(token.trim().to_owned()).filter(|token| !token.is_empty())
     }
 
     /// These settings without their secrets, for `config show`.

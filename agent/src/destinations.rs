@@ -99,7 +99,7 @@ mod tests {
         let digest = Some(island_cache::digest_of(b"x"));
         let artifact =
             Artifact { name: "model".into(), url: url.into(), sha256: digest, size_bytes: Some(1) };
-        let got = cache.get(&artifact, Arc::new(|_, _| ()), &CancellationToken::new()).await;
+        let got = cache.get(&artifact, Arc::new(|_| ()), &CancellationToken::new()).await;
         got.expect_err(url)
     }
 

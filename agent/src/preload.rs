@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use island_cache::{Cache, GetError, Progress};
+use island_cache::{Cache, GetError, Progress, Transfer};
 use island_coordinator_client::{Client, ClientError};
 use island_daemon::{chain::Chain, latest::Latest};
 use island_protocol::{
@@ -222,7 +222,8 @@ impl Preloader {
         let start = Instant::now();
         for artifact in &wanted.missing {
             let (now, before) = (self.now.clone(), self.now.latest().map_or(0, |shown| shown.done));
-            let progress: Arc<Progress> = Arc::new(move |done, _| {
+            let progress: Arc<Progress> = Arc::new(move |transfer| {
+                let Transfer::Bytes { done, .. } = transfer else { return };
                 now.send_modify(|shown| {
                     if let Some(shown) = shown {
                         shown.done = before + done;

@@ -217,7 +217,7 @@ impl Supervisor {
             let _turn = turn;
             let fetch = async {
                 for artifact in &artifacts {
-                    let progress: Arc<island_cache::Progress> = Arc::new(|_, _| {});
+                    let progress: Arc<island_cache::Progress> = Arc::new(|_| {});
                     match supervisor.parts.cache.get(artifact, progress, &stop).await {
                         Ok(_) => {
                             tracing::info!(cargo = %hint.workload_slug, name = artifact.name, "preloaded");

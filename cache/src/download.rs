@@ -13,26 +13,23 @@ use std::{
 
 use futures::StreamExt;
 use island_protocol::digest::Digest;
-use reqwest::{Response, Url};
+use reqwest::Url;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::part::Part;
 use crate::{
-    GetError, Progress,
+    GetError, Progress, Transfer,
     pace::Pace,
+    patience::Patience,
     pieces::{PIECE, Pieces},
     size::{self, Extent, FileSize, Intake, Refused},
     space::Space,
-    web::{About, Web, WebError, host, transport},
+    web::{About, Opened, Web, WebError, host, transport},
 };
 
 /// Connections per file.
 const CONNECTIONS: usize = 6;
-/// Maximum tries per piece.
-const TRIES: u32 = 6;
-/// Time before the second try; doubles with each further one.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// Number of times that a file may change before the download fails.
 const VERSIONS: u32 = 3;
 /// Bytes that are buffered before they are written.
@@ -132,23 +129,32 @@ impl Download<'_> {
         Ok(Fetched { digest, size, promised })
     }
 
-    async fn open_patiently(&self) -> Result<(Response, About), GetError> {
-        let mut wait = FIRST_WAIT;
-        for tries_left in (0..TRIES).rev() {
+    async fn open_patiently(&self) -> Result<(Opened, About), GetError> {
+        let mut patience = Patience::new();
+        loop {
             match self.web.open(self.url, 0, PIECE).await {
                 Ok(opened) => return Ok(opened),
-                Err(error) if error.is_transient() && tries_left > 0 => tokio::time::sleep(wait).await,
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => {
+                    self.pause(patience.after(&error), error).await.map_err(|error| self.failed(error))?;
+                }
             }
-            wait *= 2;
         }
-        unreachable!("the last try returns")
+    }
+
+    /// Waits before a request is repeated, and reports it if a server asked for that. Returns the error if it is final.
+    async fn pause(&self, wait: Option<Duration>, error: WebError) -> Result<(), WebError> {
+        let Some(time) = wait else { return Err(error) };
+        if let WebError::Busy { host, .. } = error {
+            (self.progress)(Transfer::Waiting { host, time });
+        }
+        tokio::time::sleep(time).await;
+        Ok(())
     }
 
     /// A server without range requests sends the whole file from the start each time.
     async fn in_one(
         &self,
-        response: Response,
+        response: Opened,
         about: &About,
         extent: Extent,
     ) -> Result<(Digest, u64), GetError> {
@@ -163,8 +169,8 @@ impl Download<'_> {
         let is_exact = matches!(extent, Extent::Known(_));
         let mut span = Span { start: 0, most, is_exact, claimed };
         let mut next = Some(response);
-        let mut wait = FIRST_WAIT;
-        for tries_left in (0..TRIES).rev() {
+        let mut patience = Patience::new();
+        loop {
             let response = match next.take() {
                 Some(response) => Ok(response),
                 None => self.request_part(self.url, about, 0, PIECE).await.map(|(response, _)| response),
@@ -178,24 +184,22 @@ impl Download<'_> {
                     let digest = part.hash(size, self.cancel).await?;
                     return Ok((digest, size));
                 }
-                Err(Broken::Web(error)) if error.is_transient() && tries_left > 0 => {
-                    tokio::time::sleep(wait).await;
+                Err(Broken::Web(error)) => {
+                    self.pause(patience.after(&error), error).await.map_err(|error| self.failed(error))?;
                 }
                 Err(broken) => return Err(self.broken(broken)),
             }
-            wait *= 2;
         }
-        unreachable!("the last try returns")
     }
 
     async fn whole(
         &self,
-        response: Response,
+        response: Opened,
         about: &About,
         part: &Part,
         span: &mut Span,
     ) -> Result<u64, Broken> {
-        let report = |done| (self.progress)(done, about.total);
+        let report = |done| (self.progress)(Transfer::Bytes { done, total: about.total });
         let got = self.write_body(response, about, part, span, &report).await?;
         if span.is_exact && got != span.most {
             return Err(Broken::Web(WebError::Length { host: host(&about.place), expected: span.most, got }));
@@ -207,7 +211,7 @@ impl Download<'_> {
 
     async fn in_pieces(
         &self,
-        first: Response,
+        first: Opened,
         about: &About,
         size: FileSize,
     ) -> Result<(Digest, u64), GetError> {
@@ -239,7 +243,7 @@ impl Download<'_> {
         part: &Part,
         about: &About,
         total: u64,
-        mut opened: Option<Response>,
+        mut opened: Option<Opened>,
     ) -> Result<(), Broken> {
         loop {
             let Some(index) = shared.pieces().take() else { return Ok(()) };
@@ -256,7 +260,7 @@ impl Download<'_> {
                 (pieces.prefix(), pieces.done())
             };
             shared.prefix.send_if_modified(|known| std::mem::replace(known, prefix) != prefix);
-            (self.progress)(done, Some(total));
+            (self.progress)(Transfer::Bytes { done, total: Some(total) });
         }
     }
 
@@ -267,13 +271,11 @@ impl Download<'_> {
         part: &Part,
         about: &About,
         index: usize,
-        mut opened: Option<Response>,
+        mut opened: Option<Opened>,
     ) -> Result<(), Broken> {
         let (start, length) = shared.pieces().span(index);
-        let mut wait = FIRST_WAIT;
-        let mut tries = 0;
+        let mut patience = Patience::new();
         loop {
-            tries += 1;
             let response = match opened.take() {
                 Some(response) => Ok(response),
                 None => self.reopen(shared, about, start, start + length).await,
@@ -283,26 +285,22 @@ impl Download<'_> {
                 Err(error) => Err(Broken::Web(error)),
             };
             match written {
-                Err(Broken::Web(error)) if tries < TRIES && (error.is_transient() || error.is_expired()) => {
-                    tracing::debug!(index, %error, "a piece is requested again");
-                    if error.is_expired() {
+                Err(Broken::Web(error)) => {
+                    tracing::debug!(index, %error, "a piece failed");
+                    let wait = if error.is_expired() {
                         shared.reset_redirect(self.url);
-                    }
-                    tokio::time::sleep(wait).await;
-                    wait *= 2;
+                        patience.again()
+                    } else {
+                        patience.after(&error)
+                    };
+                    self.pause(wait, error).await.map_err(Broken::Web)?;
                 }
                 other => return other,
             }
         }
     }
 
-    async fn reopen(
-        &self,
-        shared: &Shared,
-        about: &About,
-        start: u64,
-        end: u64,
-    ) -> Result<Response, WebError> {
+    async fn reopen(&self, shared: &Shared, about: &About, start: u64, end: u64) -> Result<Opened, WebError> {
         let (response, now) = self.request_part(&shared.place(), about, start, end).await?;
         shared.remember_place(now.place);
         Ok(response)
@@ -315,14 +313,14 @@ impl Download<'_> {
         about: &About,
         start: u64,
         end: u64,
-    ) -> Result<(Response, About), WebError> {
+    ) -> Result<(Opened, About), WebError> {
         let (response, now) = self.web.open(place, start, end).await?;
         if about.is_same(&now) { Ok((response, now)) } else { Err(WebError::Changed { host: host(place) }) }
     }
 
     async fn write_piece(
         &self,
-        response: Response,
+        response: Opened,
         about: &About,
         part: &Part,
         start: u64,
@@ -339,12 +337,13 @@ impl Download<'_> {
     /// Writes a body to its span and returns its length, which is at most the span's.
     async fn write_body(
         &self,
-        response: Response,
+        response: Opened,
         about: &About,
         part: &Part,
         span: &mut Span,
         report: &(dyn Fn(u64) + Sync),
     ) -> Result<u64, Broken> {
+        let Opened { response, connection: _connection } = response;
         let mut body = response.bytes_stream();
         let mut waiting: Vec<u8> = Vec::with_capacity(WRITE_BYTES);
         let mut intake = Intake::new(span.most);

@@ -1,41 +1,32 @@
 //! The model hub: which file an address means, and where to download it.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use island_protocol::address::HubAddress;
-use reqwest::{Client, StatusCode, Url};
+use reqwest::{Client, Url};
 use serde::Deserialize;
 
-use crate::{GetError, OpenError, pick};
+use crate::{
+    GetError, OpenError, Progress, Transfer,
+    patience::Patience,
+    pick, refusal,
+    web::{WebError, host, transport},
+};
 
 /// Time limit of one request for a list of files.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum bytes of a list of files. The longest known ones have some thousand names.
 const MAX_BYTES: usize = 16 << 20;
-/// Time before the second and last try.
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// A list of files that was not obtained.
 #[derive(Debug, thiserror::Error)]
 enum HubError {
-    #[error("request the list of files")]
-    Transport(#[from] reqwest::Error),
-    #[error("the hub answered {0}")]
-    Status(StatusCode),
+    #[error(transparent)]
+    Web(#[from] WebError),
     #[error("the list of files is longer than {MAX_BYTES} bytes")]
     TooLong,
     #[error("the list of files is not what a hub sends")]
     Json(#[from] serde_json::Error),
-}
-
-impl HubError {
-    fn is_transient(&self) -> bool {
-        match self {
-            Self::Transport(_) => true,
-            Self::Status(status) => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,
-            Self::TooLong | Self::Json(_) => false,
-        }
-    }
 }
 
 /// The needed facts about a repository.
@@ -87,12 +78,12 @@ impl Hub {
     }
 
     /// Returns where to download the file of `address`. Queries the hub first only if the address names no file.
-    pub(crate) async fn locate(&self, address: &HubAddress) -> Result<Url, GetError> {
+    pub(crate) async fn locate(&self, address: &HubAddress, progress: &Progress) -> Result<Url, GetError> {
         let revision = address.revision.clone();
         if let Some(file) = &address.file {
             return Ok(self.url(address, revision.as_deref().unwrap_or("main"), file));
         }
-        let (commit, files) = self.files(address).await?;
+        let (commit, files) = self.files(address, progress).await?;
         let nothing = || GetError::NothingToPick { repo: format!("{}/{}", address.owner, address.repo) };
         let file = pick::best(&files).ok_or_else(nothing)?;
         // The commit of the list, so that the file cannot change between the requests.
@@ -101,18 +92,30 @@ impl Hub {
     }
 
     /// The commit of a revision, and the names of its files.
-    async fn files(&self, address: &HubAddress) -> Result<(Option<String>, Vec<String>), GetError> {
-        let listed = match self.repository(address).await {
-            Err(error) if error.is_transient() => {
-                tokio::time::sleep(PAUSE).await;
-                self.repository(address).await
+    async fn files(
+        &self,
+        address: &HubAddress,
+        progress: &Progress,
+    ) -> Result<(Option<String>, Vec<String>), GetError> {
+        let mut patience = Patience::new();
+        let repository = loop {
+            let error = match self.repository(address).await {
+                Ok(repository) => break repository,
+                Err(error) => error,
+            };
+            let wait = match &error {
+                HubError::Web(error) => patience.after(error),
+                HubError::TooLong | HubError::Json(_) => None,
+            };
+            let Some(time) = wait else {
+                let repo = format!("{}/{}", address.owner, address.repo);
+                return Err(GetError::Hub { repo, source: Box::new(error) });
+            };
+            if let HubError::Web(WebError::Busy { host, .. }) = error {
+                progress(Transfer::Waiting { host, time });
             }
-            listed => listed,
+            tokio::time::sleep(time).await;
         };
-        let repository = listed.map_err(|source| GetError::Hub {
-            repo: format!("{}/{}", address.owner, address.repo),
-            source: Box::new(source),
-        })?;
         Ok((repository.sha, repository.siblings.into_iter().map(|sibling| sibling.rfilename).collect()))
     }
 
@@ -124,17 +127,26 @@ impl Hub {
                 path.extend(["revision", revision]);
             }
         }
-        let mut request = self.client.get(url);
+        let mut request = self.client.get(url.clone());
         if let Some(token) = &self.token {
             // Not sent with a redirect to another host.
             request = request.bearer_auth(token);
         }
-        let mut response = request.send().await?;
-        if !response.status().is_success() {
-            return Err(HubError::Status(response.status()));
+        let failed = |error| transport(&url, error);
+        let mut response = request.send().await.map_err(failed)?;
+        let (status, headers) = (response.status(), response.headers());
+        if !status.is_success() {
+            let host = host(&url);
+            let wait = refusal::wait(status, headers, SystemTime::now());
+            let reason = refusal::reason(&url, headers, self.token.is_some());
+            return Err(HubError::Web(match (wait, reason) {
+                (Some(time), _) => WebError::Busy { host, time },
+                (None, Some(reason)) => WebError::Refused { host, reason },
+                (None, None) => WebError::Status { host, status: status.as_u16() },
+            }));
         }
         let mut text = Vec::new();
-        while let Some(chunk) = response.chunk().await? {
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
             if text.len() + chunk.len() > MAX_BYTES {
                 return Err(HubError::TooLong);
             }

@@ -5,6 +5,7 @@
 //! | [`store`] | [`Cache`] |
 //! | `hub`, `pick` | which file of a repository an address means, and where to download it |
 //! | `web`, `download`, `pieces` | parts of files over several connections, resumed after a kill, hashed meanwhile |
+//! | `hosts`, `refusal`, `patience` | connections per host, what a refusal means, when a request is repeated |
 //! | `size` | limits on the length of files and bodies |
 //! | `layout`, `index` | paths, and what each address resolved to |
 //! | `local`, `foreign` | files used in place: on this machine, and in hub caches of other programs |
@@ -21,15 +22,18 @@ pub mod error;
 mod evict;
 mod foreign;
 mod hash;
+mod hosts;
 mod hub;
 mod index;
 mod layout;
 mod local;
 mod lock;
 mod pace;
+mod patience;
 mod pick;
 mod pieces;
 pub mod pin;
+mod refusal;
 mod size;
 mod space;
 pub mod store;
@@ -39,5 +43,5 @@ pub use error::{GetError, OpenError};
 pub use hash::bytes as digest_of;
 pub use pin::Pinned;
 pub use space::Reservation;
-pub use store::{Beside, Cache, CacheConfig, Entry, OwnFile, Progress, verified_files};
+pub use store::{Beside, Cache, CacheConfig, Entry, OwnFile, Progress, Transfer, verified_files};
 pub use web::{Destinations, Learning, WebError};

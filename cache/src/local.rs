@@ -10,7 +10,7 @@ use island_protocol::digest::Digest;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::{GetError, Pinned, hash, pin};
+use crate::{GetError, Pinned, Progress, Transfer, hash, pin};
 
 /// The record of a hashed file. Any change to the file invalidates it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +61,7 @@ pub(crate) fn remember(markers: &Path, path: &Path, digest: Digest) -> io::Resul
 pub(crate) fn pin(
     markers: &Path,
     path: &Path,
-    progress: &(dyn Fn(u64, Option<u64>) + Send + Sync),
+    progress: &Progress,
     cancel: &CancellationToken,
 ) -> Result<Pinned, GetError> {
     let failed = |source| GetError::Read { path: path.to_owned(), source };
@@ -71,7 +71,8 @@ pub(crate) fn pin(
     if let Some((digest, _)) = Marker::lookup(markers, path) {
         return Ok(Pinned::new(path.to_owned(), digest, size, file));
     }
-    let hashed = hash::file(&file, &|done| progress(done, Some(size)), cancel).map_err(failed)?;
+    let hashed = hash::file(&file, &|done| progress(Transfer::Bytes { done, total: Some(size) }), cancel)
+        .map_err(failed)?;
     let digest = hashed.ok_or(GetError::Cancelled)?;
     // If the record cannot be written, the file is hashed again next time.
     if let Err(error) = Marker::of(path, &metadata, digest).store(markers) {

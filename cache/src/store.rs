@@ -6,7 +6,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, Weak},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use island_protocol::{
@@ -31,8 +31,27 @@ use crate::{
     web::{Destinations, Web},
 };
 
-/// Called with the number of downloaded bytes and, if known, the total.
-pub type Progress = dyn Fn(u64, Option<u64>) + Send + Sync;
+/// What a download reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transfer {
+    /// Bytes that are here.
+    Bytes {
+        /// Their number.
+        done: u64,
+        /// That of the whole file, if known.
+        total: Option<u64>,
+    },
+    /// A server accepts no more requests, and the download waits.
+    Waiting {
+        /// The server.
+        host: String,
+        /// How long.
+        time: Duration,
+    },
+}
+
+/// Called with each report of a download.
+pub type Progress = dyn Fn(Transfer) + Send + Sync;
 
 /// Settings of a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,8 +152,8 @@ impl Cache {
         let space = Space::new(layout.clone(), &config);
         space.sweep();
         let hub = Hub::new(&config.hub_endpoint, config.hub_token.clone())?;
-        let token = config.hub_token.clone().map(|token| (hub.endpoint().clone(), token));
-        let web = Web::new(token, destinations).map_err(OpenError::Web)?;
+        let web = Web::new(hub.endpoint().clone(), config.hub_token.clone(), destinations);
+        let web = web.map_err(OpenError::Web)?;
         let pace = Pace::new(config.max_bytes_per_second);
         Ok(Self(Arc::new(Inner { config, layout, space, web, pace, hub, busy: Mutex::default() })))
     }
@@ -291,7 +310,7 @@ impl Cache {
             return Err(unavailable(artifact, "downloads are disabled on this Island"));
         }
         let url = match address {
-            Address::Hub(hub) => self.0.hub.locate(hub).await?,
+            Address::Hub(hub) => self.0.hub.locate(hub, &**progress).await?,
             Address::Web(url) => Url::parse(url).map_err(|error| unavailable(artifact, &error))?,
             Address::Local(_) => unreachable!("local files are used in place"),
         };

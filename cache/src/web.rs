@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use reqwest::{
@@ -14,6 +14,9 @@ use reqwest::{
     header::{self, HeaderMap, HeaderName},
     redirect,
 };
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::{hosts::Hosts, refusal};
 
 /// Maximum number of redirects.
 const MAX_REDIRECTS: usize = 5;
@@ -45,6 +48,22 @@ pub enum WebError {
         host: String,
         /// Its answer.
         status: u16,
+    },
+    /// It accepts no more requests for this time.
+    #[error("{host} accepts no more requests for {} s", time.as_secs())]
+    Busy {
+        /// The server.
+        host: String,
+        /// How long.
+        time: Duration,
+    },
+    /// The hub refuses the file, and names the reason.
+    #[error("{reason}")]
+    Refused {
+        /// The server.
+        host: String,
+        /// Why, and what an owner can do.
+        reason: String,
     },
     /// Too many redirects.
     #[error("too many redirects")]
@@ -123,8 +142,8 @@ impl WebError {
     /// Whether a retry may help.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Transport { .. } | Self::Length { .. } => true,
-            Self::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500..=599),
+            Self::Transport { .. } | Self::Length { .. } | Self::Busy { .. } => true,
+            Self::Status { status, .. } => matches!(status, 408 | 425 | 500..=599),
             _ => false,
         }
     }
@@ -141,6 +160,8 @@ impl WebError {
             | Self::Forbidden { .. }
             | Self::Transport { .. }
             | Self::Status { .. }
+            | Self::Busy { .. }
+            | Self::Refused { .. }
             | Self::Redirects
             | Self::Length { .. } => false,
         }
@@ -168,14 +189,27 @@ pub(crate) struct About {
 }
 
 impl About {
-    /// Whether a later download can continue this one: by range requests, for a file with a known version.
-    pub(crate) fn can_be_resumed(&self) -> bool {
-        self.has_ranges && self.validator.is_some()
+    /// Text that names the version of the file: its hash if the hub sends it. Servers of one network for files give other validators for the
+    /// same bytes.
+    pub(crate) fn version(&self) -> Option<String> {
+        let hash = self.sha256.as_ref().map(|hex| format!("sha256:{hex}"));
+        hash.or_else(|| self.validator.clone())
     }
 
-    /// Whether a later answer is for the same version of the file, with the same encoding.
+    /// Whether a later download can continue this one: by range requests, for a file with a known version.
+    pub(crate) fn can_be_resumed(&self) -> bool {
+        self.has_ranges && self.version().is_some()
+    }
+
+    /// Whether a later answer is for the same version of the file, with the same encoding. If the hash of the file is known, it decides in the end,
+    /// not the validator.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        (self.has_ranges, self.total, &self.validator) == (other.has_ranges, other.total, &other.validator)
+        let is_version = match (&self.sha256, &other.sha256) {
+            (Some(known), Some(now)) => known == now,
+            (Some(_), None) => true,
+            (None, _) => self.validator == other.validator,
+        };
+        is_version && (self.has_ranges, self.total) == (other.has_ranges, other.total)
     }
 }
 
@@ -241,13 +275,24 @@ pub(crate) struct Web {
     checked: Client,
     /// `None` permits all.
     destinations: Option<Arc<dyn Destinations>>,
-    /// A secret for one host.
-    token: Option<(Url, String)>,
+    /// Address of the hub.
+    hub: Url,
+    /// A secret for the hub alone.
+    token: Option<String>,
+    hosts: Hosts,
+}
+
+/// An answer whose body has not been read. It occupies a connection until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) response: Response,
+    pub(crate) connection: OwnedSemaphorePermit,
 }
 
 impl Web {
     pub(crate) fn new(
-        token: Option<(Url, String)>,
+        hub: Url,
+        token: Option<String>,
         destinations: Option<Arc<dyn Destinations>>,
     ) -> Result<Self, reqwest::Error> {
         let client = || {
@@ -266,15 +311,16 @@ impl Web {
             }
             None => trusted.clone(),
         };
-        Ok(Self { trusted, checked, destinations, token })
+        Ok(Self { trusted, checked, destinations, hub, token, hosts: Hosts::default() })
     }
 
     /// Requests the bytes from `start` to before `end`, and what the answer shows about the file.
-    pub(crate) async fn open(&self, url: &Url, start: u64, end: u64) -> Result<(Response, About), WebError> {
+    pub(crate) async fn open(&self, url: &Url, start: u64, end: u64) -> Result<(Opened, About), WebError> {
         let mut place = url.clone();
         let mut sha256 = None;
         for _ in 0..=MAX_REDIRECTS {
-            let response = self.get(&place, start, end).await?;
+            let opened = self.get(&place, start, end).await?;
+            let response = &opened.response;
             let headers = response.headers();
             sha256 = sha256.or_else(|| linked_sha256(headers));
             if response.status().is_redirection() {
@@ -300,7 +346,7 @@ impl Web {
             };
             let has_ranges = status != StatusCode::OK;
             let validator = text(headers, &header::ETAG).or_else(|| text(headers, &header::LAST_MODIFIED));
-            return Ok((response, About { place, total, has_ranges, validator, sha256 }));
+            return Ok((opened, About { place, total, has_ranges, validator, sha256 }));
         }
         Err(WebError::Redirects)
     }
@@ -331,14 +377,16 @@ impl Web {
         Ok(&self.checked)
     }
 
-    async fn get(&self, url: &Url, start: u64, end: u64) -> Result<Response, WebError> {
+    async fn get(&self, url: &Url, start: u64, end: u64) -> Result<Opened, WebError> {
+        let name = host(url);
+        let busy = |time| WebError::Busy { host: name.clone(), time };
+        let connection = self.hosts.enter(&name).await.map_err(busy)?;
         let mut request = self.client_for(url).await?.get(url.clone());
         request = request.header(header::RANGE, format!("bytes={start}-{}", end.saturating_sub(1)));
         // A compressed answer would have another length and hash.
         request = request.header(header::ACCEPT_ENCODING, "identity");
-        if let Some((home, token)) = &self.token
-            && home.origin() == url.origin()
-        {
+        let is_hub = self.hub.origin() == url.origin();
+        if let Some(token) = self.token.as_ref().filter(|_| is_hub) {
             request = request.bearer_auth(token);
         }
         let response = request.send().await.map_err(|source| transport(url, source))?;
@@ -346,9 +394,17 @@ impl Web {
         // An empty file has no bytes to request.
         let is_about_range = status == StatusCode::RANGE_NOT_SATISFIABLE;
         if status.is_success() || status.is_redirection() || is_about_range {
-            return Ok(response);
+            return Ok(Opened { response, connection });
         }
-        Err(WebError::Status { host: host(url), status: status.as_u16() })
+        if let Some(time) = refusal::wait(status, response.headers(), SystemTime::now()) {
+            self.hosts.close(&name, time);
+            return Err(WebError::Busy { host: name, time });
+        }
+        let reason = refusal::reason(url, response.headers(), self.token.is_some()).filter(|_| is_hub);
+        Err(match reason {
+            Some(reason) => WebError::Refused { host: name, reason },
+            None => WebError::Status { host: name, status: status.as_u16() },
+        })
     }
 }
 

@@ -22,7 +22,7 @@ use axum::{
     routing::{get, post},
 };
 use island_protocol::{
-    cargo::{CargoEntry, TokenPrices},
+    cargo::{CargoEntry, PriceUnit, TokenPrices},
     credits::MicroCredits,
     job::JobStatus,
 };
@@ -33,11 +33,16 @@ use crate::{
     web::{self, Console, Visit},
 };
 
-/// The prices of a Cargo: of a job, and of 1,000 tokens of prompts and replies if they have prices.
+/// The prices of a Cargo: of a job or its unit, and of 1,000 tokens of prompts and replies if they have prices.
 fn prices(cargo: &CargoEntry) -> String {
     let TokenPrices { price_per_1k_input, price_per_1k_output } = cargo.token_prices;
     if cargo.token_prices.is_zero() {
-        return cargo.price_per_job.to_string();
+        let price = cargo.price_per_job.to_string();
+        return match cargo.price_unit {
+            PriceUnit::Job => price,
+            PriceUnit::Image => format!("{price} {}", t("cargos.per_image")),
+            PriceUnit::Minute => format!("{price} {}", t("cargos.per_minute")),
+        };
     }
     let tokens = format!("{price_per_1k_input} + {price_per_1k_output} {}", t("cargos.per_tokens"));
     if cargo.price_per_job.is_zero() { tokens } else { format!("{} + {tokens}", cargo.price_per_job) }

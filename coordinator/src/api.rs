@@ -35,6 +35,7 @@ mod market;
 mod messages;
 pub(crate) mod metrics;
 mod models;
+mod moderations;
 mod network;
 mod observe;
 mod one_job;
@@ -48,6 +49,7 @@ mod segment;
 mod session;
 mod signup;
 mod slots;
+mod speech;
 mod statement;
 mod workloads;
 

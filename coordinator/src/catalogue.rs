@@ -8,6 +8,7 @@ mod lines;
 pub(crate) mod manifest;
 pub(crate) mod pins;
 pub(crate) mod served;
+pub(crate) mod units;
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -1,4 +1,4 @@
-//! `catalogue pin` against a test double of a hub.
+//! `catalogue pin` and `catalogue check --online` against a test double of a hub.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ fn hex(bytes: &[u8]) -> String {
 /// Large files are stored by their hash, small ones are not.
 async fn info(State(repository): State<Repository>, Segments(revision): Segments<String>) -> Json<Value> {
     let repository = repository.lock().expect("whole");
-    assert!(revision == "main" || revision == "v1", "{revision}");
+    assert!(["main", "v1", "c0ffee", "beef"].contains(&&*revision), "{revision}");
     let siblings: Vec<Value> = repository
         .1
         .iter()
@@ -36,7 +36,7 @@ async fn info(State(repository): State<Repository>, Segments(revision): Segments
             if name.ends_with(".onnx") {
                 json!({ "rfilename": name, "size": bytes.len(), "lfs": { "sha256": hex(bytes), "size": bytes.len() } })
             } else {
-                json!({ "rfilename": name, "size": bytes.len(), "blobId": "0123" })
+                json!({ "rfilename": name, "size": bytes.len(), "blobId": format!("0123{}", &hex(bytes)[..4]) })
             }
         })
         .collect();
@@ -86,8 +86,12 @@ input = {{}}
 }
 
 async fn pin(cargos: &Path, hub: &str, more: &[&str]) -> Output {
+    run(cargos, &[&["pin", "--hub", hub], more].concat()).await
+}
+
+async fn run(cargos: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_island-coordinator"));
-    command.arg("--catalogue").arg(cargos).args(["catalogue", "pin", "--hub", hub]).args(more);
+    command.arg("--catalogue").arg(cargos).arg("catalogue").args(arguments);
     command.env_remove("HF_TOKEN").env("NO_PROXY", "*");
     tokio::task::spawn_blocking(move || command.output().expect("run")).await.expect("ended")
 }
@@ -164,4 +168,42 @@ async fn missing_hashes_are_read_from_the_hub_once_and_stay() {
     );
     let away = pin(path, "http://127.0.0.1:9", &[]).await;
     assert!(!away.status.success() && output_of(&away).contains("not pinned: o/r"), "{}", output_of(&away));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_are_compared_with_what_the_hub_has() {
+    let files = |graph: &[u8]| {
+        BTreeMap::from([("onnx/a.onnx".to_owned(), graph.to_vec()), ("c.json".to_owned(), b"{}".to_vec())])
+    };
+    let repository: Repository = Arc::new(Mutex::new(("c0ffee".to_owned(), files(b"a graph"))));
+    let url = hub(Arc::clone(&repository)).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    let graph = format!(r#"{{ path = "onnx/a.onnx", sha256 = "{}" }}"#, hex(b"a graph"));
+    fs::write(path.join("a.toml"), entry("a", &format!(r#"{graph}, "c.json""#))).expect("written");
+    let check = ["check", "--online", "--hub", &url];
+    let right = run(path, &check).await;
+    assert!(right.status.success(), "{}", output_of(&right));
+    assert!(
+        output_of(&right).contains("2 files of 1 Cargos compared, 0 wrong, 0 changed"),
+        "{}",
+        output_of(&right)
+    );
+
+    *repository.lock().expect("whole") = ("beef".to_owned(), files(b"another"));
+    let wrong = run(path, &check).await;
+    let text = output_of(&wrong);
+    assert!(
+        !wrong.status.success() && text.contains("a: o/r, onnx/a.onnx: WRONG: the entry states the hash"),
+        "{text}"
+    );
+    assert!(text.contains("1 wrong, 0 changed"), "{text}");
+    let away = run(path, &["check", "--online", "--hub", "http://127.0.0.1:9"]).await;
+    assert!(!away.status.success() && output_of(&away).contains("2 wrong"), "{}", output_of(&away));
+    let both = run(path, &["check", "--online", "--files", "x"]).await;
+    assert!(
+        !both.status.success() && output_of(&both).contains("cannot be used with"),
+        "{}",
+        output_of(&both)
+    );
 }

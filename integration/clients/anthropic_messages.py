@@ -21,11 +21,16 @@ with client.messages.stream(model="llm-chat", max_tokens=16, extra_body=greedy, 
 assert text == whole.content[0].text == streamed.content[0].text, (text, whole)
 assert (streamed.stop_reason, streamed.usage.output_tokens) == (whole.stop_reason, whole.usage.output_tokens), streamed
 
+counted = client.messages.count_tokens(model="llm-chat", system="You are kind.", messages=messages)
+assert counted.input_tokens == whole.usage.input_tokens, (counted, whole.usage)
+
 # Pictures and reasoning.
 picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": png((30, 40, 220))}}
 seen = [{"role": "user", "content": [picture, {"type": "text", "text": "What color is it?"}]}]
 answer = client.messages.create(model="tiny-vision", max_tokens=100, extra_body=greedy, messages=seen)
 assert [block.type for block in answer.content] == ["text"] and answer.content[0].text == "It is blue.", answer
+counted = client.messages.count_tokens(model="tiny-vision", messages=seen)
+assert counted.input_tokens == answer.usage.input_tokens > 36, "with the tokens of the picture"
 thinking = {"type": "enabled", "budget_tokens": 1024}
 thought = client.messages.create(model="tiny-vision", max_tokens=2000, messages=seen, thinking=thinking, extra_body=greedy)
 assert [block.type for block in thought.content] == ["thinking", "text"], thought

@@ -21,6 +21,11 @@ def create(input, **more):
 first = create("What is one and one?", reasoning={"effort": "none"}, metadata={"topic": "sums"})
 assert first.output_text == "Two." and first.status == "completed", first
 assert first.usage.total_tokens == first.usage.input_tokens + first.usage.output_tokens > 0
+none = {"effort": "none"}
+counted = client.responses.input_tokens.count(model=MODEL, input="What is one and one?", reasoning=none)
+assert counted.input_tokens == first.usage.input_tokens > 0, counted
+longer = client.responses.input_tokens.count(model=MODEL, input="And?", previous_response_id=first.id, reasoning=none)
+assert longer.input_tokens > counted.input_tokens, longer
 again = client.responses.retrieve(first.id)
 assert again == first, (again, first)
 assert again.metadata == {"topic": "sums"}

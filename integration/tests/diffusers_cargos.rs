@@ -117,6 +117,9 @@ async fn openai_clients_get_pictures() {
         "are_the_same_again": true,
         "url_is_the_first": true,
         "streamed": [[preview, [8, 12], 0], [preview, [8, 12], 1], [picture, [64, 96], null]],
+        "edited": [[64, 96], true],
+        "part": ["tiny-paint", [64, 96]],
+        "painted": [["image_edit.completed", [64, 96]]],
         "refused": [unknown, invalid, [422, "invalid_input"], invalid, invalid, [422, "invalid_input"]],
     });
     assert_eq!(output, wanted, "{output:#}");

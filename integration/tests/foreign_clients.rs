@@ -52,6 +52,16 @@ fn openai_for_python_with_responses_and_completions() {
 }
 
 #[test]
+fn openai_for_python_with_moderations() {
+    satisfies(python(), "openai_moderations.py");
+}
+
+#[test]
+fn openai_for_python_with_speech() {
+    satisfies(python(), "openai_speech.py");
+}
+
+#[test]
 fn anthropic_for_python() {
     satisfies(python(), "anthropic_messages.py");
 }

@@ -33,7 +33,7 @@ fn network(fixtures: &[Fixture]) -> (TempDir, Network) {
     (cargos, network)
 }
 
-/// One model of every task, and a voice of another kind.
+/// One model of every task, and voices of other kinds.
 fn one_of_each() -> Vec<Fixture> {
     let mut by_task: BTreeMap<String, Fixture> = BTreeMap::new();
     for fixture in all() {
@@ -48,7 +48,10 @@ fn one_of_each() -> Vec<Fixture> {
             }
         }
     }
-    by_task.into_values().chain([Fixture::named("speecht5")]).collect()
+    let mut supertonic = Fixture::named("supertonic");
+    // The others choose a voice, for which the schema of the task has no field.
+    supertonic.cases.truncate(1);
+    by_task.into_values().chain([Fixture::named("speecht5"), supertonic]).collect()
 }
 
 #[tokio::test]

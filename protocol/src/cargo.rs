@@ -199,8 +199,11 @@ pub struct CargoEntry {
     pub runtime_type: RuntimeType,
     /// Task of an ONNX Cargo, null for other engines.
     pub onnx_task_type: Option<String>,
-    /// Credits for one job, apart from its tokens.
+    /// Credits for one job, apart from its tokens; of one unit of it, if there is a unit.
     pub price_per_job: MicroCredits,
+    /// What the price of a job is for; absent if it is for the whole job.
+    #[serde(default, skip_serializing_if = "PriceUnit::is_job")]
+    pub price_unit: PriceUnit,
     /// Prices of its tokens; absent if they cost nothing in addition.
     #[serde(flatten)]
     pub token_prices: TokenPrices,
@@ -214,6 +217,36 @@ pub struct CargoEntry {
     /// Who published it; absent for a Cargo of the operators' catalogue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
+}
+
+/// What the price of a job is for. Jobs are compared by it: one image, one minute.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum PriceUnit {
+    /// The whole job.
+    #[default]
+    Job,
+    /// Each image that is requested.
+    Image,
+    /// Each minute of the sound in the input, second by second, and at least ten seconds.
+    Minute,
+}
+
+impl PriceUnit {
+    /// Whether the price is for the whole job.
+    pub fn is_job(&self) -> bool {
+        *self == Self::Job
+    }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Job => "job",
+            Self::Image => "image",
+            Self::Minute => "minute",
+        }
+    }
 }
 
 /// Prices of the tokens of a language model's jobs, in addition to the price of a job.

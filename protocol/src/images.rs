@@ -62,6 +62,31 @@ pub struct ImagesRequest {
     pub scheduler: Option<String>,
 }
 
+/// A request for images that are made from a given one. It is sent as `multipart/form-data`; unknown fields are ignored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct ImageEditRequest {
+    /// The image: a PNG, JPEG, WebP, GIF, BMP or TIFF file. The server reads it into base64, as Cargos take it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("minLength" = 1, "contentMediaType" = "application/octet-stream")))]
+    pub image: Option<String>,
+    /// The same as a list of one: no model takes several.
+    #[serde(rename = "image[]", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("maxItems" = 16)))]
+    pub images: Option<Vec<String>>,
+    /// An image whose transparent pixels select the part that is changed. If absent, the whole image is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("minLength" = 1, "contentMediaType" = "application/octet-stream")))]
+    pub mask: Option<String>,
+    /// How much of the image may change, 0 to 1; if absent, 0.8, or 1 with a mask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 1)))]
+    pub strength: Option<f64>,
+    /// What is made. If `size` is absent, the result has the size of the image.
+    #[serde(flatten)]
+    pub options: ImagesRequest,
+}
+
 /// The generated images.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
@@ -115,6 +140,24 @@ pub enum ImageEvent {
         /// Token counts.
         usage: ImageUsage,
     },
+    /// A preview of a changed image.
+    #[serde(rename = "image_edit.partial_image")]
+    EditPartial {
+        /// Index of the preview among those of its image, from 0.
+        partial_image_index: u32,
+        /// The image.
+        #[serde(flatten)]
+        image: StreamedImage,
+    },
+    /// A changed image.
+    #[serde(rename = "image_edit.completed")]
+    EditCompleted {
+        /// The image.
+        #[serde(flatten)]
+        image: StreamedImage,
+        /// Token counts.
+        usage: ImageUsage,
+    },
 }
 
 impl ImageEvent {
@@ -123,6 +166,8 @@ impl ImageEvent {
         match self {
             Self::Partial { .. } => "image_generation.partial_image",
             Self::Completed { .. } => "image_generation.completed",
+            Self::EditPartial { .. } => "image_edit.partial_image",
+            Self::EditCompleted { .. } => "image_edit.completed",
         }
     }
 }

@@ -41,12 +41,14 @@ pub mod ids;
 pub mod images;
 pub mod job;
 pub mod messages;
+pub mod moderations;
 pub mod preferences;
 pub mod problem;
 pub mod rerank;
 pub mod responses;
 #[cfg(feature = "openapi")]
 mod schema;
+pub mod speech;
 pub mod subjects;
 pub mod time;
 

@@ -63,6 +63,59 @@ pub struct MessagesRequest {
     pub preferences: Option<Preferences>,
 }
 
+/// A request for the number of tokens of a conversation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct CountTokensRequest {
+    /// A slug, an alias or any other name; unknown names select the default model.
+    pub model: String,
+    /// The conversation so far.
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1)))]
+    pub messages: Vec<InputMessage>,
+    /// Instructions: a string, or a list of blocks of the type `text`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<Value>,
+    /// Functions that the reply may call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(length(max = 128)))]
+    pub tools: Option<Vec<Tool>>,
+    /// Whether the reply must call a function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_choice: Option<ToolChoice>,
+    /// How the model reasons before it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<ThinkingOptions>,
+    /// Which Islands and models may serve the request. `provider` is another name of the field.
+    #[serde(default, alias = "provider", skip_serializing_if = "Option::is_none")]
+    pub preferences: Option<Preferences>,
+}
+
+impl From<CountTokensRequest> for MessagesRequest {
+    fn from(request: CountTokensRequest) -> Self {
+        let CountTokensRequest { model, messages, system, tools, tool_choice, thinking, preferences } =
+            request;
+        Self {
+            model,
+            messages,
+            system,
+            tools,
+            tool_choice,
+            thinking,
+            preferences,
+            max_tokens: 1,
+            ..Self::default()
+        }
+    }
+}
+
+/// A number of tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct TokenCount {
+    /// Tokens of the conversation as the model reads it.
+    pub input_tokens: u64,
+}
+
 /// One message of the conversation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]

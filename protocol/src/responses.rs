@@ -90,6 +90,16 @@ pub struct ResponseRequest {
     pub preferences: Option<Preferences>,
 }
 
+/// The number of tokens of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct InputTokens {
+    /// `response.input_tokens`.
+    pub object: String,
+    /// Tokens of the conversation as the model reads it.
+    pub input_tokens: u64,
+}
+
 /// Form of a text.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]

@@ -119,6 +119,7 @@ def entry(engine, task, fixture, category):
         "",
         *(["[engine]", *[f"{key} = {toml(value)}" for key, value in settings.items()], ""] if settings else []),
         *SCHEMAS.get((engine, task), []),
+        *(MODERATION if (engine, task) == ("onnx", "text-classification") else []),
         "[example]",
         f"input = {toml(filled(engine, case['input']))}",
         "",
@@ -165,6 +166,9 @@ SCHEMAS = {
         "",
     ],
 }
+
+# The classifier serves `POST /moderations` as well; its labels mean nothing.
+MODERATION = ["[engine.moderation]", 'NEGATIVE = "harassment"', 'POSITIVE = "hate"', ""]
 
 for task, (fixture, category) in ONNX.items():
     entry("onnx", task, fixture, category)

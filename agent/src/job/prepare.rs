@@ -24,6 +24,8 @@ use crate::{
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 /// Time between two tries to obtain a worker.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// State of a job whose files a server does not send for now, because it has received too many requests.
+const RATE_LIMITED: &str = "rate_limited";
 /// Number of tries before the attempt is given back.
 const LOOKS: u32 = 30;
 
@@ -51,6 +53,8 @@ impl JobContext {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut reported = 0;
         let mut counted = Instant::now();
+        // Waiting as the server asks is work: without it the lease would count as stalled.
+        let (mut waited, mut waits_for) = (0, None);
         loop {
             tokio::select! {
                 biased;
@@ -60,7 +64,17 @@ impl JobContext {
                     self.attempt.add_fetched(now - counted);
                     counted = now;
                     let (done, total) = fetched.sum();
-                    self.attempt.note_work(Phase::Fetch, done);
+                    let wait = fetched.wait();
+                    waited += u64::from(wait.is_some());
+                    self.attempt.note_work(Phase::Fetch, done + waited);
+                    if let Some(wait) = &wait
+                        && waits_for != Some(wait.until)
+                    {
+                        let seconds = (wait.until - now).as_secs();
+                        tracing::info!(key = %self.attempt.key(), host = wait.host, seconds, "the server accepts no more requests for now");
+                        self.push(AttemptEvent::Status { state: RATE_LIMITED.to_owned() })?;
+                    }
+                    waits_for = wait.map(|wait| wait.until);
                     if done != reported {
                         reported = done;
                         self.progress(Phase::Fetch, done, total.unwrap_or(0))?;

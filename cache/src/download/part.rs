@@ -140,7 +140,7 @@ impl Part {
 
 impl Version {
     fn of(about: &About) -> Self {
-        Self { total: about.total, validator: about.validator.clone() }
+        Self { total: about.total, validator: about.version() }
     }
 }
 

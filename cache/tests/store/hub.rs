@@ -40,6 +40,12 @@ pub(crate) struct Behavior {
     pub(crate) version: u32,
     /// Stops answering after this number of bytes in total.
     pub(crate) stops_after: Option<u64>,
+    /// Answers this number of requests with 429, and asks to wait for a second.
+    pub(crate) limits: u32,
+    /// Sends another validator with each answer, as the servers of a network for files do.
+    pub(crate) has_edges: bool,
+    /// Requires this token.
+    pub(crate) gate: Option<&'static str>,
 }
 
 /// What the servers received.
@@ -47,6 +53,9 @@ pub(crate) struct Behavior {
 pub(crate) struct Received {
     pub(crate) requests: u32,
     pub(crate) bytes: u64,
+    /// Answers that are being sent, and the most at one time.
+    pub(crate) open: u32,
+    pub(crate) most_open: u32,
     /// Hosts that received a secret.
     pub(crate) secrets: Vec<String>,
 }
@@ -101,6 +110,10 @@ impl Hub {
         lock(&self.inner).seen.bytes
     }
 
+    pub(crate) fn most_open(&self) -> u32 {
+        lock(&self.inner).seen.most_open
+    }
+
     pub(crate) fn secrets(&self) -> Vec<String> {
         lock(&self.inner).seen.secrets.clone()
     }
@@ -128,10 +141,14 @@ async fn serve(inner: Shared) -> (String, JoinHandle<()>) {
     (url, tokio::spawn(async move { axum::serve(listener, router).await.expect("serve") }))
 }
 
-async fn info(State(inner): State<Shared>) -> axum::Json<serde_json::Value> {
-    let inner = lock(&inner);
+async fn info(State(inner): State<Shared>, headers: HeaderMap) -> Response<Body> {
+    let mut inner = lock(&inner);
+    if let Some(refused) = inner.refused(&headers) {
+        return refused;
+    }
     let siblings: Vec<_> = inner.files.keys().map(|name| serde_json::json!({ "rfilename": name })).collect();
-    axum::Json(serde_json::json!({ "id": "o/r", "sha": "c0ffee", "siblings": siblings }))
+    let list = serde_json::json!({ "id": "o/r", "sha": "c0ffee", "siblings": siblings });
+    Response::new(Body::from(list.to_string()))
 }
 
 async fn file(
@@ -139,6 +156,9 @@ async fn file(
     Path((_, name)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Response<Body> {
+    if let Some(refused) = lock(&inner).refused(&headers) {
+        return refused;
+    }
     let hops = lock(&inner).mood.hops;
     if hops == 0 { send(&inner, &name, &headers) } else { redirect(&inner, &name, &headers, hops - 1) }
 }
@@ -165,8 +185,8 @@ fn redirect(inner: &Shared, name: &str, headers: &HeaderMap, left: u32) -> Respo
     answer.body(Body::empty()).expect("an answer")
 }
 
-fn send(inner: &Shared, name: &str, headers: &HeaderMap) -> Response<Body> {
-    let mut inner = lock(inner);
+fn send(shared: &Shared, name: &str, headers: &HeaderMap) -> Response<Body> {
+    let mut inner = lock(shared);
     inner.note(headers);
     let status =
         |status: StatusCode| Response::builder().status(status).body(Body::empty()).expect("an answer");
@@ -184,7 +204,8 @@ fn send(inner: &Shared, name: &str, headers: &HeaderMap) -> Response<Body> {
         bytes[place] ^= 1;
     }
     let range = headers.get(header::RANGE).filter(|_| !inner.mood.ignores_ranges).and_then(parse_range);
-    let mut answer = Response::builder().header(header::ETAG, format!("\"v{}\"", inner.mood.version));
+    let edge = if inner.mood.has_edges { inner.seen.requests } else { 0 };
+    let mut answer = Response::builder().header(header::ETAG, format!("\"v{}-{edge}\"", inner.mood.version));
     let part = match range {
         Some((start, _)) if start >= total => {
             let answer = answer.status(StatusCode::RANGE_NOT_SATISFIABLE);
@@ -203,23 +224,34 @@ fn send(inner: &Shared, name: &str, headers: &HeaderMap) -> Response<Body> {
     inner.seen.bytes += part.len() as u64;
     let cut = inner.mood.cuts > 0;
     inner.mood.cuts = inner.mood.cuts.saturating_sub(1);
-    answer.body(body(&part, cut, inner.mood.pause)).expect("an answer")
+    inner.seen.open += 1;
+    inner.seen.most_open = inner.seen.most_open.max(inner.seen.open);
+    answer.body(body(&part, cut, inner.mood.pause, Open(Arc::clone(shared)))).expect("an answer")
+}
+
+/// An answer that is being sent.
+struct Open(Shared);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        lock(&self.0).seen.open -= 1;
+    }
 }
 
 /// The bytes in chunks; aborted in the middle, the connection ends with an error.
-fn body(bytes: &[u8], cut: bool, pause: Option<Duration>) -> Body {
+fn body(bytes: &[u8], cut: bool, pause: Option<Duration>, open: Open) -> Body {
     let keep = if cut { bytes.len() / 2 } else { bytes.len() };
     let mut chunks: Vec<Result<Bytes, std::io::Error>> =
         bytes[..keep].chunks(64 << 10).map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect();
     if cut {
         chunks.push(Err(std::io::Error::other("cut")));
     }
-    Body::from_stream(stream::unfold(chunks.into_iter(), move |mut chunks| async move {
+    Body::from_stream(stream::unfold((chunks.into_iter(), open), move |(mut chunks, open)| async move {
         let chunk = chunks.next()?;
         if let Some(pause) = pause {
             tokio::time::sleep(pause).await;
         }
-        Some((chunk, chunks))
+        Some((chunk, (chunks, open)))
     }))
 }
 
@@ -229,6 +261,25 @@ fn parse_range(value: &HeaderValue) -> Option<(usize, usize)> {
 }
 
 impl Inner {
+    /// The answer of a hub that refuses a request.
+    fn refused(&mut self, headers: &HeaderMap) -> Option<Response<Body>> {
+        let answer = |status| Response::builder().status(status);
+        if self.mood.limits > 0 {
+            self.mood.limits -= 1;
+            self.seen.requests += 1;
+            let answer = answer(StatusCode::TOO_MANY_REQUESTS).header(header::RETRY_AFTER, "1");
+            return Some(answer.body(Body::empty()).expect("an answer"));
+        }
+        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let status = match (self.mood.gate, given) {
+            (None, _) => return None,
+            (Some(gate), Some(given)) if given == format!("Bearer {gate}") => return None,
+            (Some(_), Some(_)) => StatusCode::FORBIDDEN,
+            (Some(_), None) => StatusCode::UNAUTHORIZED,
+        };
+        Some(answer(status).header("x-error-code", "GatedRepo").body(Body::empty()).expect("an answer"))
+    }
+
     fn note(&mut self, headers: &HeaderMap) {
         self.seen.requests += 1;
         if headers.contains_key(header::AUTHORIZATION) {

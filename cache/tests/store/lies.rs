@@ -48,7 +48,7 @@ fn artifact(server: &Raw, size_bytes: Option<u64>) -> Artifact {
 }
 
 async fn get(cache: &Cache, artifact: &Artifact) -> Result<Pinned, GetError> {
-    cache.get(artifact, Arc::new(|_, _| {}), &CancellationToken::new()).await
+    cache.get(artifact, Arc::new(|_| {}), &CancellationToken::new()).await
 }
 
 /// Partial files, without locks.
@@ -281,7 +281,7 @@ async fn gated(seed: u64) -> (Raw, Arc<Semaphore>) {
 async fn begin(cache: &Cache, artifact: Artifact) -> tokio::task::JoinHandle<Result<Pinned, GetError>> {
     let landed = Arc::new(Semaphore::new(0));
     let (cache, signal) = (cache.clone(), Arc::clone(&landed));
-    let progress: Arc<Progress> = Arc::new(move |_, _| signal.add_permits(1));
+    let progress: Arc<Progress> = Arc::new(move |_| signal.add_permits(1));
     let task = tokio::spawn(async move { cache.get(&artifact, progress, &CancellationToken::new()).await });
     let _landed = landed.acquire().await.expect("open");
     task
@@ -336,7 +336,7 @@ async fn two_downloads_do_not_claim_the_same_disk() {
     let stopped = CancellationToken::new();
     // A download that starts would be cancelled by its first bytes.
     let stop = stopped.clone();
-    let progress: Arc<Progress> = Arc::new(move |_, _| stop.cancel());
+    let progress: Arc<Progress> = Arc::new(move |_| stop.cancel());
     let full = cache.get(&artifact(&second, Some(size)), progress, &stopped).await.expect_err("no space");
     running.abort();
     assert!(full.is_disk_full(), "{full:?}");

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use island_cache::{Beside, Cache, CacheConfig, GetError, Pinned, Progress, WebError};
+use island_cache::{Beside, Cache, CacheConfig, GetError, Pinned, Progress, Transfer, WebError};
 use island_protocol::{artifact::Artifact, digest::Digest};
 use tokio_util::sync::CancellationToken;
 
@@ -49,7 +49,7 @@ fn config(dir: &Path, hub: &Hub) -> CacheConfig {
 }
 
 fn quiet() -> Arc<Progress> {
-    Arc::new(|_, _| {})
+    Arc::new(|_| {})
 }
 
 async fn get(cache: &Cache, artifact: &Artifact) -> Result<Pinned, GetError> {
@@ -97,7 +97,8 @@ async fn downloads_in_pieces_with_progress_and_once() {
     let world = World::new(BIG).await;
     let reported = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&reported);
-    let progress: Arc<Progress> = Arc::new(move |done, total| {
+    let progress: Arc<Progress> = Arc::new(move |transfer| {
+        let Transfer::Bytes { done, total } = transfer else { return };
         assert_eq!(total, Some(BIG as u64));
         seen.fetch_max(done, Ordering::Relaxed);
     });
@@ -196,7 +197,7 @@ async fn a_cancelled_download_is_continued_later() {
     world.hub.set(Behavior { pause: Some(Duration::from_millis(5)), ..Behavior::default() });
     let cancel = CancellationToken::new();
     let trigger = cancel.clone();
-    let progress: Arc<Progress> = Arc::new(move |_, _| trigger.cancel());
+    let progress: Arc<Progress> = Arc::new(move |_| trigger.cancel());
     let stopped = world.cache.get(&world.artifact, progress, &cancel).await;
     assert!(matches!(stopped, Err(GetError::Cancelled)));
     let before = world.hub.bytes();
@@ -221,6 +222,93 @@ async fn redirects_are_limited_and_secrets_are_not_sent_to_other_hosts() {
     world.hub.set(Behavior { hops: 6, ..Behavior::default() });
     let error = get(&cache, &artifact(world.hub.web("other"), None)).await.expect_err("six redirects");
     assert!(matches!(error, GetError::Fetch { source: WebError::Redirects, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_hub_that_limits_requests_is_waited_for_and_the_wait_is_reported() {
+    let world = World::new(BIG).await;
+    // More than the tries of a request that fails.
+    world.hub.set(Behavior { limits: 7, ..Behavior::default() });
+    let waits = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&waits);
+    let progress: Arc<Progress> = Arc::new(move |transfer| {
+        if let Transfer::Waiting { host, time } = transfer {
+            seen.lock().expect("lock").push((host, time));
+        }
+    });
+    let pinned =
+        world.cache.get(&world.artifact, progress, &CancellationToken::new()).await.expect("downloaded");
+    assert_eq!(pinned.digest(), world.artifact.sha256.expect("a digest"));
+    let waits = waits.lock().expect("lock").clone();
+    assert!(waits.len() >= 7, "{waits:?}");
+    assert!(
+        waits.iter().all(|(host, time)| host == "127.0.0.1" && *time <= Duration::from_secs(1)),
+        "{waits:?}"
+    );
+
+    world.hub.set(Behavior { limits: 1, ..Behavior::default() });
+    get(&world.cache, &artifact("hf://o/r".into(), None))
+        .await
+        .expect("the list of files is waited for as well");
+}
+
+#[tokio::test]
+async fn a_gated_repository_is_refused_with_what_the_owner_can_do() {
+    let world = World::new(1000).await;
+    world.hub.set(Behavior { gate: Some("hf_right"), ..Behavior::default() });
+    let refusal = async |token: Option<&str>, url: &str| {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let hub_token = token.map(str::to_owned);
+        let cache =
+            Cache::open(CacheConfig { hub_token, ..config(folder.path(), &world.hub) }).expect("open");
+        let result = get(&cache, &artifact(url.into(), None)).await;
+        result
+            .map(|_| ())
+            .map_err(|error| format!("{}", std::error::Error::source(&error).expect("a source")))
+    };
+    let page = format!("{}/o/r", world.hub.url);
+    for url in ["hf://o/r:m.gguf", "hf://o/r"] {
+        let before = world.hub.requests();
+        let without = refusal(None, url).await.expect_err("no token");
+        assert!(without.contains(&page) && without.contains("HF_TOKEN"), "{without}");
+        let wrong = refusal(Some("hf_wrong"), url).await.expect_err("the wrong token");
+        assert!(wrong.contains("has not accepted the terms"), "{wrong}");
+        assert_eq!(world.hub.requests(), before, "no request is repeated in vain");
+        refusal(Some("hf_right"), url).await.expect("the right token");
+    }
+}
+
+#[tokio::test]
+async fn servers_with_other_validators_continue_a_file_whose_hash_is_known() {
+    let mut world = World::new(BIG).await;
+    // Nothing but the hub names the hash.
+    world.artifact.sha256 = None;
+    let mood = Behavior { has_edges: true, tells_hash: true, hops: 1, ..Behavior::default() };
+    world.hub.set(Behavior { stops_after: Some(BIG as u64 / 2), ..mood.clone() });
+    get(&world.cache, &world.artifact).await.expect_err("the server stops");
+    let before = world.hub.bytes();
+    world.hub.set(mood);
+    get(&world.cache, &world.artifact).await.expect("continued");
+    let again = world.hub.bytes() - before;
+    assert!(again < BIG as u64 * 3 / 4, "{again} of {BIG} bytes are sent again");
+}
+
+#[tokio::test]
+async fn connections_to_one_host_are_limited_for_all_files_together() {
+    let world = World::new(BIG).await;
+    let names = ["a", "b", "c", "d"];
+    let content: Vec<Vec<u8>> = (0..4).map(|seed| bytes(BIG, seed)).collect();
+    for (name, content) in names.iter().zip(&content) {
+        world.hub.put(name, content);
+    }
+    world.hub.set(Behavior { pause: Some(Duration::from_millis(1)), ..Behavior::default() });
+    let files = names.map(|name| artifact(format!("hf://o/r:{name}"), None));
+    let all = files.iter().map(|artifact| get(&world.cache, artifact));
+    for pinned in futures::future::join_all(all).await {
+        pinned.expect("downloaded");
+    }
+    let most = world.hub.most_open();
+    assert!((7..=12).contains(&most), "{most} connections, of four files with up to six each");
 }
 
 #[tokio::test]
@@ -392,7 +480,7 @@ async fn local_files_are_used_in_place_and_hashed_once() {
     let hashed = Arc::new(Mutex::new(0));
     for expected in [1, 1] {
         let count = Arc::clone(&hashed);
-        let progress: Arc<Progress> = Arc::new(move |_, _| *count.lock().expect("lock") += 1);
+        let progress: Arc<Progress> = Arc::new(move |_| *count.lock().expect("lock") += 1);
         let mine = artifact(url.clone(), world.artifact.sha256);
         let pinned = world.cache.get(&mine, progress, &CancellationToken::new()).await.expect("get");
         assert_eq!(pinned.path(), path);

@@ -95,11 +95,16 @@ pub(crate) fn price(amount: MicroCredits) -> String {
     format!("{:.4}", amount.0 as f64 / 1e6)
 }
 
-/// The prices of a Cargo: of a job, and of 1,000 tokens of prompts and replies if they have prices.
+/// The prices of a Cargo: of a job or its unit, and of 1,000 tokens of prompts and replies if they have prices.
 pub(crate) fn prices(cargo: &CargoEntry) -> String {
     let TokenPrices { price_per_1k_input, price_per_1k_output } = cargo.token_prices;
     if cargo.token_prices.is_zero() {
-        return price(cargo.price_per_job);
+        let price = price(cargo.price_per_job);
+        return if cargo.price_unit.is_job() {
+            price
+        } else {
+            format!("{price} /{}", cargo.price_unit.as_str())
+        };
     }
     let tokens = format!("{price_per_1k_input} + {price_per_1k_output} /1k");
     if cargo.price_per_job.is_zero() { tokens } else { format!("{} + {tokens}", price(cargo.price_per_job)) }

@@ -25,11 +25,13 @@ use island_protocol::{
     audio::AudioRequest,
     chat::{ChatRequest, EmbeddingsRequest},
     completions::CompletionRequest,
-    images::ImagesRequest,
-    messages::MessagesRequest,
+    images::{ImageEditRequest, ImagesRequest},
+    messages::{CountTokensRequest, MessagesRequest},
+    moderations::ModerationRequest,
     problem::Code,
     rerank::RerankRequest,
     responses::ResponseRequest,
+    speech::SpeechRequest,
 };
 use jsonschema::Validator;
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -301,6 +303,7 @@ request_bodies![
     ChangeCredits,
     ChatRequest,
     CompletionRequest,
+    CountTokensRequest,
     CreateAccount,
     CreateInvitation,
     CreateKey,
@@ -309,9 +312,11 @@ request_bodies![
     EmbeddingsRequest,
     Enroll,
     FinishLogin,
+    ImageEditRequest,
     ImagesRequest,
     IslandRequest,
     MessagesRequest,
+    ModerationRequest,
     Pair,
     Quotas,
     Reason,
@@ -319,6 +324,7 @@ request_bodies![
     ResponseRequest,
     SetQuotas,
     SignUp,
+    SpeechRequest,
     SubmitJob,
     SubmitPublication,
 ];

@@ -2,6 +2,7 @@
 
 pub(super) mod choose;
 mod completion;
+pub(super) mod count;
 pub(super) mod reply;
 pub(super) mod request;
 pub(super) mod served;

@@ -1,4 +1,4 @@
-//! Bodies of type `multipart/form-data` with one file, read as the fields of a JSON body would be.
+//! Bodies of type `multipart/form-data` with files, read as the fields of a JSON body would be.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -19,8 +19,8 @@ use super::{
     body::{Fields, Received, receive_keyed},
 };
 
-/// Name of the part that is a file.
-const FILE: &str = "file";
+/// Names of the parts that are files.
+const FILES: [&str; 4] = ["file", "image", "image[]", "mask"];
 /// End of the name of a field with several values, as OpenAI's clients write it.
 const LIST: &str = "[]";
 /// Maximum number of parts.
@@ -32,7 +32,7 @@ const MAX_FILE: usize = (MAX_INPUT - (16 << 10)) / 4 * 3;
 #[derive(Debug)]
 pub(super) struct Keyed {
     pub caller: Caller,
-    /// The file in base64, lists, and the other fields as text.
+    /// Files in base64, lists, and the other fields as text.
     pub fields: Fields,
 }
 
@@ -82,7 +82,8 @@ async fn read(bytes: Bytes, boundary: String) -> Result<Map<String, Value>, ApiE
 
 /// Adds a part of the form to its fields.
 fn add(fields: &mut Map<String, Value>, name: String, content: &[u8]) -> Result<(), ApiError> {
-    let value = if name == FILE { in_base64(content)? } else { text(&name, content)? };
+    let is_file = FILES.contains(&name.as_str());
+    let value = if is_file { in_base64(&name, content)? } else { text(&name, content)? };
     if name.ends_with(LIST) {
         if let Value::Array(values) = fields.entry(name).or_insert_with(|| Value::Array(Vec::new())) {
             values.push(value);
@@ -97,10 +98,10 @@ fn add(fields: &mut Map<String, Value>, name: String, content: &[u8]) -> Result<
     Ok(())
 }
 
-fn in_base64(content: &[u8]) -> Result<Value, ApiError> {
+fn in_base64(name: &str, content: &[u8]) -> Result<Value, ApiError> {
     if content.len() > MAX_FILE {
         let message = format!("the file has {} bytes, at most {MAX_FILE} are accepted", content.len());
-        return Err(ApiError::field(Code::PayloadTooLarge, FILE, message));
+        return Err(ApiError::field(Code::PayloadTooLarge, name, message));
     }
     Ok(STANDARD.encode(content).into())
 }
@@ -146,8 +147,8 @@ mod tests {
         }
         let error = text("model", b"\xff").expect_err("not UTF-8").body().error;
         assert_eq!(error.param.as_deref(), Some("model"));
-        let error = in_base64(&vec![0; MAX_FILE + 1]).expect_err("too large").body().error;
-        assert_eq!((error.code.as_str(), error.param.as_deref()), ("payload_too_large", Some("file")));
+        let error = in_base64("mask", &vec![0; MAX_FILE + 1]).expect_err("too large").body().error;
+        assert_eq!((error.code.as_str(), error.param.as_deref()), ("payload_too_large", Some("mask")));
     }
 
     #[test]

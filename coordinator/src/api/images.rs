@@ -1,4 +1,4 @@
-//! `POST /images/generations`: runs a job of a Cargo that makes images and waits for it.
+//! `POST /images/generations` and `POST /images/edits`: run a job of a Cargo that makes images and wait for it.
 
 mod reply;
 mod request;
@@ -11,7 +11,7 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse as _, Response},
 };
-use island_protocol::{event::JobEvent, preferences::Preferences};
+use island_protocol::{event::JobEvent, preferences::Preferences, problem::Code};
 use tokio::time::Instant;
 
 use super::{
@@ -19,6 +19,7 @@ use super::{
     auth::Caller,
     availability, body,
     chat::reply::problem,
+    form,
     idempotency::{IdempotencyKey, Replayed},
     jobs::{
         follow::{Follower, follow},
@@ -32,8 +33,13 @@ use crate::{
     storage::idempotency::IMAGES,
 };
 use reply::Reply;
-use request::Generation;
+use request::{Generation, Kind};
 
+/// Fields of a form that are numbers or truth values.
+const NUMBERS: [&str; 7] =
+    ["n", "stream", "partial_images", "seed", "num_inference_steps", "guidance_scale", "strength"];
+
+const EDITS_IMAGES: Ability = Ability { does: "changes images", is_of: |cargo| cargo.edits_images(true) };
 const MAKES_IMAGES: Ability = Ability { does: "makes images", is_of: Cargo::makes_images };
 
 /// Makes images, answered at once or streamed.
@@ -50,13 +56,28 @@ pub(super) async fn create(
     answered.await.map_err(ApiError::in_openai_form)
 }
 
+/// Makes images from a given one, answered at once or streamed.
+pub(super) async fn edit(
+    State(api): State<Arc<Api>>,
+    headers: HeaderMap,
+    request: Result<form::Keyed, ApiError>,
+) -> Result<Response, ApiError> {
+    let answered = async {
+        let form::Keyed { caller, mut fields } = request?;
+        fields.read_scalars(&NUMBERS);
+        let key = IdempotencyKey::read(&headers, IMAGES, &fields)?;
+        answer(&api, caller, Generation::edit(fields.parse()?)?, key).await
+    };
+    answered.await.map_err(ApiError::in_openai_form)
+}
+
 async fn answer(
     api: &Arc<Api>,
     caller: Caller,
     request: Generation,
     key: Option<IdempotencyKey>,
 ) -> Result<Response, ApiError> {
-    let cargo = choose(api, request.model.as_deref())?;
+    let cargo = choose(api, &request)?;
     let input = request.input_for(&cargo)?;
     availability::check(api, &caller, &cargo, &Preferences::default(), key.as_ref()).await?;
     let slot = if request.stream { Some(api.streams.take(caller.account).await?) } else { None };
@@ -75,7 +96,7 @@ async fn answer(
             return Err(problem(code, error));
         }
     }
-    let reply = Reply::new(follower, &job, request.as_url);
+    let reply = Reply::new(follower, &job, &request);
     if request.stream {
         return Ok((Replayed(replayed), event_stream(reply.frames(slot))).into_response());
     }
@@ -91,18 +112,29 @@ fn is_under_way(event: &JobEvent) -> bool {
     }
 }
 
-/// The Cargo with this name. For OpenAI's names: the nearest of the operators' that an Island can serve, then the smallest.
-fn choose(api: &Api, model: Option<&str>) -> Result<Arc<Cargo>, ApiError> {
+/// The Cargo with the requested name. For OpenAI's names: the nearest of the operators' that an Island can serve, then the smallest;
+/// for a part of an image those first that were trained for it.
+fn choose(api: &Api, request: &Generation) -> Result<Arc<Cargo>, ApiError> {
+    let ability = match request.kind {
+        Kind::Generation => MAKES_IMAGES,
+        Kind::Edit => EDITS_IMAGES,
+    };
     let context = api.execution.context();
     let catalogue = context.catalogue();
-    if let Some(model) = model.filter(|model| !IMAGE_MODELS.contains(model)) {
-        return MAKES_IMAGES.named(&catalogue, model);
+    if let Some(model) = request.model.as_deref().filter(|model| !IMAGE_MODELS.contains(model)) {
+        let cargo = ability.named(&catalogue, model)?;
+        if !request.suits(&cargo) {
+            let message = format!("the model {model} needs a mask");
+            return Err(ApiError::field(Code::ValidationError, "mask", message));
+        }
+        return Ok(cargo);
     }
     let islands = context.fleet.snapshot(Instant::now());
     // `None` sorts first, so compare its presence first.
-    let nearest = catalogue.own().filter(|cargo| cargo.makes_images()).min_by_key(|cargo| {
+    let nearest = catalogue.own().filter(|cargo| request.suits(cargo)).min_by_key(|cargo| {
         let near = islands.nearest(&cargo.spec);
-        (near.is_none(), near, cargo.entry.required_ram_mb, cargo.entry.slug.as_str())
+        let is_trained = !request.has_mask() || !cargo.edits_images(false);
+        (near.is_none(), !is_trained, near, cargo.entry.required_ram_mb, cargo.entry.slug.as_str())
     });
-    nearest.cloned().ok_or_else(|| MAKES_IMAGES.absent())
+    nearest.cloned().ok_or_else(|| ability.absent())
 }

@@ -11,7 +11,7 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse as _, Response},
 };
-use island_protocol::messages::MessagesRequest;
+use island_protocol::messages::{CountTokensRequest, MessagesRequest, TokenCount};
 
 use super::{
     Api, ApiError, body,
@@ -41,6 +41,20 @@ pub(super) async fn create(
         let head = reply.head().clone();
         let message = reply::whole(&head, reply.whole().await?);
         Ok((Replayed(replayed), served, Json(message)).into_response())
+    };
+    answered.await.map_err(ApiError::in_anthropic_form)
+}
+
+/// Counts the tokens of a conversation.
+pub(super) async fn count_tokens(
+    State(api): State<Arc<Api>>,
+    request: Result<body::Keyed, ApiError>,
+) -> Result<Json<TokenCount>, ApiError> {
+    let answered = async {
+        let body::Keyed { caller, fields } = request?;
+        let chat = Chat::new(request::chat(fields.parse::<CountTokensRequest>()?.into())?)?;
+        let input_tokens = chat::count::count(&api, caller, &chat).await?;
+        Ok(Json(TokenCount { input_tokens }))
     };
     answered.await.map_err(ApiError::in_anthropic_form)
 }

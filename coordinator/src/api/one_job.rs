@@ -61,8 +61,20 @@ pub(super) async fn run(
     cargo: &Arc<Cargo>,
     input: Map<String, Value>,
 ) -> Result<Answered, ApiError> {
-    availability::check(api, &caller, cargo, &Preferences::default(), None).await?;
-    let accepted = accept(api, caller, cargo, Request::waiting(input, None)).await?;
+    run_where(api, caller, cargo, input, Preferences::default()).await
+}
+
+/// Runs a job as [`run`] does, on an Island that suits the preferences.
+pub(super) async fn run_where(
+    api: &Api,
+    caller: Caller,
+    cargo: &Arc<Cargo>,
+    input: Map<String, Value>,
+    preferences: Preferences,
+) -> Result<Answered, ApiError> {
+    availability::check(api, &caller, cargo, &preferences, None).await?;
+    let request = Request { preferences, ..Request::waiting(input, None) };
+    let accepted = accept(api, caller, cargo, request).await?;
     let (guard, job, _) = follow(api, accepted).await?;
     let mut follower = Follower::new(guard);
     follower.begin(api.rules.chat_wait, job.workload.as_str()).await?;

@@ -17,9 +17,10 @@ use axum::{
 };
 use island_protocol::{
     api::{CancelledJob, Data},
+    chat::ChatMessage,
     ids::JobId,
     problem::Code,
-    responses::{DeletedResponse, InputItems, Response, ResponseRequest, ResponseStatus},
+    responses::{DeletedResponse, InputItems, InputTokens, Response, ResponseRequest, ResponseStatus},
 };
 
 use super::{
@@ -52,10 +53,7 @@ pub(super) async fn create(
             let message = "a background response is not streamed: read it by its id";
             return Err(ApiError::field(Code::ValidationError, "stream", message));
         }
-        let earlier = match &request.previous_response_id {
-            None => Vec::new(),
-            Some(id) => stored::conversation(&api, &caller, id).await?,
-        };
+        let earlier = earlier(&api, &caller, &request).await?;
         let about = Stored::of(&request);
         let chat = Chat::new(request::chat(request, earlier)?)?;
         let kept = match (is_background, about.is_kept()) {
@@ -84,6 +82,34 @@ pub(super) async fn create(
         Ok((Replayed(replayed), served, Json(response)).into_response())
     };
     answered.await.map_err(ApiError::in_openai_form)
+}
+
+/// Counts the tokens of a request, with those of the conversation that it continues.
+pub(super) async fn input_tokens(
+    State(api): State<Arc<Api>>,
+    request: Result<body::Keyed, ApiError>,
+) -> Result<Json<InputTokens>, ApiError> {
+    let answered = async {
+        let body::Keyed { caller, fields } = request?;
+        let request: ResponseRequest = fields.parse()?;
+        let earlier = earlier(&api, &caller, &request).await?;
+        let chat = Chat::new(request::chat(request, earlier)?)?;
+        let input_tokens = chat::count::count(&api, caller, &chat).await?;
+        Ok(Json(InputTokens { object: "response.input_tokens".to_owned(), input_tokens }))
+    };
+    answered.await.map_err(ApiError::in_openai_form)
+}
+
+/// The conversation that a request continues.
+async fn earlier(
+    api: &Arc<Api>,
+    caller: &Caller,
+    request: &ResponseRequest,
+) -> Result<Vec<ChatMessage>, ApiError> {
+    match &request.previous_response_id {
+        None => Ok(Vec::new()),
+        Some(id) => stored::conversation(api, caller, id).await,
+    }
 }
 
 /// A stored response.

@@ -1,6 +1,6 @@
 //! One Cargo, checked.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use island_protocol::{
     api::WorkloadView,
@@ -109,6 +109,19 @@ impl Cargo {
             && needs.is_some_and(|names| names.iter().all(|name| name == "prompt"))
     }
 
+    /// Whether it makes images from a prompt and an image, with or without a mask.
+    pub(crate) fn edits_images(&self, has_mask: bool) -> bool {
+        let needs = self.input_schema.get("required").and_then(Value::as_array);
+        let is_given = |name: &Value| match name.as_str() {
+            Some("prompt" | "image") => true,
+            Some("mask_image") => has_mask,
+            _ => false,
+        };
+        self.spec.runtime_type == RuntimeType::Diffusers
+            && self.takes("image")
+            && needs.is_some_and(|names| names.iter().all(is_given))
+    }
+
     /// Its task, for the engines that have tasks.
     pub(crate) fn task(&self) -> Option<&str> {
         let of_engine = || self.spec.engine.get("task").and_then(Value::as_str);
@@ -118,6 +131,14 @@ impl Cargo {
     /// Whether it turns speech into text.
     pub(crate) fn transcribes(&self) -> bool {
         self.task() == Some("automatic-speech-recognition")
+    }
+
+    /// The categories of unwanted text that its labels mean, by label, as its file in the catalogue states. Empty if it does not moderate.
+    pub(crate) fn moderation(&self) -> BTreeMap<String, String> {
+        let labels = self.spec.engine.get("moderation").and_then(Value::as_object);
+        let labels = labels.filter(|_| self.task() == Some("text-classification"));
+        let labels = labels.into_iter().flatten();
+        labels.filter_map(|(label, category)| Some((label.clone(), category.as_str()?.to_owned()))).collect()
     }
 
     /// The answer to `GET /workloads/:slug`.

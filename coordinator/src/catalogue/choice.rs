@@ -60,9 +60,22 @@ fn undated(name: &str) -> &str {
 pub(crate) const IMAGE_MODELS: [&str; 6] =
     ["dall-e-2", "dall-e-3", "gpt-image-1", "gpt-image-1-mini", "gpt-image-1.5", "auto"];
 
+/// Model names of OpenAI for speech. They mean any Cargo that speaks.
+pub(crate) const VOICE_MODELS: [&str; 3] = ["tts-1", "tts-1-hd", "gpt-4o-mini-tts"];
+
+/// Whether a name is one of OpenAI's for models that moderate. They mean any Cargo that does.
+pub(crate) fn is_moderation_model(name: &str) -> bool {
+    ["omni-moderation-", "text-moderation-"].iter().any(|begin| name.starts_with(begin))
+}
+
 /// Whether a name means a model of the network's choice, so that no account may publish a Cargo of that name.
 pub(super) fn is_reserved(name: &str) -> bool {
-    name == SHIPPED || IMAGE_MODELS.contains(&name) || speech::size_of(name).is_some() || is_foreign(name)
+    name == SHIPPED
+        || IMAGE_MODELS.contains(&name)
+        || VOICE_MODELS.contains(&name)
+        || is_moderation_model(name)
+        || speech::size_of(name).is_some()
+        || is_foreign(name)
 }
 
 /// Whether a name means a certain model, served or not.

@@ -5,7 +5,7 @@ use std::{fs, ops::Range, path::Path, sync::Arc};
 use island_protocol::{
     MAX_OUTPUT_BYTES,
     artifact::Artifact,
-    cargo::{CargoEntry, CargoSpec, Category, Limits, RuntimeType, SandboxTier, TokenPrices},
+    cargo::{CargoEntry, CargoSpec, Category, Limits, PriceUnit, RuntimeType, SandboxTier, TokenPrices},
     credits::MicroCredits,
     egress,
     ids::Slug,
@@ -38,6 +38,7 @@ pub(super) struct CargoFile {
     runtime_type: Spanned<RuntimeType>,
     onnx_task_type: Option<Spanned<String>>,
     price_per_job: Spanned<MicroCredits>,
+    price_unit: Option<Spanned<PriceUnit>>,
     price_per_1k_input: Option<Spanned<MicroCredits>>,
     price_per_1k_output: Option<Spanned<MicroCredits>>,
     required_vram_mb: Spanned<u64>,
@@ -170,6 +171,22 @@ fn check_plain_fields(check: &mut Checker<'_>, file: &CargoFile) {
     if let Some(price) = of_tokens.filter(|_| *file.runtime_type.get_ref() != RuntimeType::Llmcpp) {
         check
             .fault(price.span(), "only llmcpp Cargos have prices of tokens: other engines do not count them");
+    }
+    if let Some(unit) = &file.price_unit {
+        let task =
+            file.engine.as_ref().and_then(|engine| engine.get_ref().get("task")).and_then(Value::as_str);
+        let task = file.onnx_task_type.as_ref().map(|task| task.get_ref().as_str()).or(task);
+        let fits = match unit.get_ref() {
+            PriceUnit::Job => true,
+            PriceUnit::Image => *file.runtime_type.get_ref() == RuntimeType::Diffusers,
+            PriceUnit::Minute => task == Some("automatic-speech-recognition"),
+        };
+        if !fits {
+            check.fault(
+                unit.span(),
+                "images are the unit of diffusers Cargos, minutes that of Cargos which transcribe speech",
+            );
+        }
     }
     if file.limits.max_output_bytes > MAX_OUTPUT_BYTES {
         check.fault(file.name.span(), format!("limits.max_output_bytes is above {MAX_OUTPUT_BYTES}"));
@@ -338,6 +355,7 @@ fn build(
             runtime_type: runtime_type.clone(),
             onnx_task_type: onnx_task_type.clone(),
             price_per_job: *file.price_per_job.get_ref(),
+            price_unit: file.price_unit.map(Spanned::into_inner).unwrap_or_default(),
             token_prices,
             required_vram_mb: *file.required_vram_mb.get_ref(),
             required_ram_mb: file.required_ram_mb,

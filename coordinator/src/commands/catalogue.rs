@@ -2,6 +2,7 @@
 
 mod check;
 mod hub;
+mod online;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,7 +40,8 @@ pub(super) enum CatalogueCommand {
         #[arg(long)]
         again: bool,
     },
-    /// Check all entries, as at start, and load the models whose files are at hand, as an Island does before a job.
+    /// Check all entries, as at start, and load the models whose files are at hand, as an Island does before a job. With
+    /// --online, compare the entries with what the hub has instead.
     Check {
         /// Cargos to check; all by default.
         slugs: Vec<String>,
@@ -50,6 +52,12 @@ pub(super) enum CatalogueCommand {
         /// Folder with the `island-worker-…` programs; by default the folder of this program, then PATH.
         #[arg(long, value_name = "DIR")]
         workers: Option<PathBuf>,
+        /// Compare revisions, hashes and lengths with the hub's, and list files that their publishers have changed.
+        #[arg(long, conflicts_with_all = ["files", "workers"])]
+        online: bool,
+        /// Address of the hub; HF_ENDPOINT by default.
+        #[arg(long, env = "HF_ENDPOINT", default_value = hub::PUBLIC)]
+        hub: String,
     },
 }
 
@@ -57,7 +65,8 @@ pub(super) enum CatalogueCommand {
 pub(super) async fn run(config: &Config, command: CatalogueCommand) -> anyhow::Result<ExitCode> {
     match command {
         CatalogueCommand::Pin { slugs, hub, again } => pin(config, &slugs, &hub, again).await,
-        CatalogueCommand::Check { slugs, files, workers } => {
+        CatalogueCommand::Check { slugs, online: true, hub, .. } => online::run(config, &slugs, &hub).await,
+        CatalogueCommand::Check { slugs, files, workers, .. } => {
             check::run(config, &slugs, files.as_deref(), workers.as_deref()).await
         }
     }

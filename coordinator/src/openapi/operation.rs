@@ -222,6 +222,13 @@ impl Operation {
         self.answer(200, content)
     }
 
+    /// Sets a sound as the answer, which may be a stream of Server-Sent Events of type `E` instead.
+    pub(crate) fn sends_sound_or_streams<E: JsonSchema>(self, description: &'static str) -> Self {
+        let (events, media) = (Some(Schemas::response::<E> as SchemaOf), Some("audio/*"));
+        let content = Content { description, schema: None, events, example: None, numbered: false, media };
+        self.answer(200, content)
+    }
+
     /// Sets a redirection as the answer.
     pub(crate) fn redirects(self, description: &'static str) -> Self {
         let content =

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::support::{
     island::{Island, completed, token},
     network::{COUNT, ECHO, Event, Events, Network},
+    problem,
 };
 
 /// Adds a Cargo to the catalogue of a network that starts.
@@ -23,11 +24,6 @@ fn chat(network: &Network, change: impl FnOnce(&mut Value)) -> RequestBuilder {
     let mut body = json!({"model": "echo", "messages": [{"role": "user", "content": "hi"}]});
     change(&mut body);
     network.call(Method::POST, "/chat/completions").json(&body)
-}
-
-async fn problem(request: RequestBuilder) -> (u16, Value) {
-    let response = request.send().await.expect("answer");
-    (response.status().as_u16(), response.json::<Value>().await.expect("json")["error"].clone())
 }
 
 #[tokio::test]

@@ -19,6 +19,12 @@ pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
     happened.unwrap_or_else(|_| panic!("{what} did not happen in {PATIENCE:?}"))
 }
 
+/// The status and the error of an answer.
+pub(crate) async fn problem(request: reqwest::RequestBuilder) -> (u16, serde_json::Value) {
+    let (status, body) = answer(request).await;
+    (status, body["error"].clone())
+}
+
 /// Status and body of an answer.
 pub(crate) async fn answer(request: reqwest::RequestBuilder) -> (u16, serde_json::Value) {
     let response = request.send().await.expect("answer");

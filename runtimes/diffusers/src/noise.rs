@@ -1,7 +1,6 @@
 //! Noise that is equal for a seed on every machine.
 
-use chacha20::ChaCha20Rng;
-use rand::{Rng as _, SeedableRng as _};
+use island_runtimes_kit::noise;
 
 /// Purpose of noise. Each has its own stream, so that one more draw for one changes no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,7 +21,7 @@ pub trait Noise: Send + Sync {
     fn draw(&self, picture: usize, purpose: Purpose, count: usize) -> Vec<f32>;
 }
 
-/// Noise of a seed: ChaCha with 20 rounds, then Box-Muller.
+/// Noise of a seed.
 #[derive(Debug, Clone, Copy)]
 pub struct Seeded(pub u64);
 
@@ -34,24 +33,7 @@ impl Noise for Seeded {
             Purpose::MaskedPosterior => (2, 0),
             Purpose::Step(step) => (3, step),
         };
-        let mut seed = [0; 32];
-        let words = [self.0, picture as u64, kind, step as u64];
-        seed.as_chunks_mut::<8>()
-            .0
-            .iter_mut()
-            .zip(words)
-            .for_each(|(bytes, word)| *bytes = word.to_le_bytes());
-        let mut bits = ChaCha20Rng::from_seed(seed);
-        // The center of each of 2^53 parts of (0, 1): neither end is ever drawn.
-        let mut share = || ((bits.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-        let mut noise = Vec::with_capacity(count + 1);
-        while noise.len() < count {
-            let radius = (-2.0 * share().ln()).sqrt();
-            let (sine, cosine) = (std::f64::consts::TAU * share()).sin_cos();
-            noise.extend([(radius * cosine) as f32, (radius * sine) as f32]);
-        }
-        noise.truncate(count);
-        noise
+        noise::normal([self.0, picture as u64, kind, step as u64], count)
     }
 }
 

@@ -5,5 +5,5 @@ mod read;
 mod write;
 
 pub use preview::preview;
-pub use read::{Source, read};
+pub use read::{Source, read, read_transparency};
 pub use write::png;

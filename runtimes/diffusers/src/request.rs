@@ -52,6 +52,8 @@ struct Sent {
     #[serde(default, alias = "mask")]
     mask_image: Option<String>,
     #[serde(default)]
+    mask_mode: Option<MaskMode>,
+    #[serde(default)]
     strength: Option<f64>,
     #[serde(default, deserialize_with = "number::whole")]
     clip_skip: Option<i64>,
@@ -71,6 +73,14 @@ struct Sent {
     negative_crops_coords_top_left: Option<[f64; 2]>,
     #[serde(default)]
     negative_target_size: Option<[f64; 2]>,
+}
+
+/// Which pixels of a mask select what is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum MaskMode {
+    Bright,
+    Transparent,
 }
 
 /// An adapter by its name among the Cargo's files, and its scale.
@@ -207,7 +217,11 @@ impl Request {
             (None, None) => Task::Text,
             (Some(image), None) => Task::Image(picture::read(image, "image")?),
             (Some(image), Some(mask)) => {
-                Task::Paint(picture::read(image, "image")?, picture::read(mask, "mask_image")?)
+                let read = match sent.mask_mode {
+                    None | Some(MaskMode::Bright) => picture::read,
+                    Some(MaskMode::Transparent) => picture::read_transparency,
+                };
+                Task::Paint(picture::read(image, "image")?, read(mask, "mask_image")?)
             }
             (None, Some(_)) => return Err(invalid_input("there is a mask_image but no image")),
         };

@@ -8,6 +8,7 @@
 //! | [`pipeline`] | what every task implements |
 //! | [`repository`] | the files of a Cargo, read with size limits |
 //! | [`media`] | images and audio in and out |
+//! | [`noise`] | noise of a key |
 //! | [`text`] | tokenizers, and logits to labels |
 //! | [`generate`] | text generation token by token |
 //! | [`speech`] | speech to text around any acoustic model |
@@ -18,6 +19,7 @@ pub mod job;
 pub mod jobs;
 pub mod keys;
 pub mod media;
+pub mod noise;
 pub mod pipeline;
 pub mod repository;
 pub mod speech;

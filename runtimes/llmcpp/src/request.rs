@@ -47,6 +47,8 @@ pub struct Request {
     pub thinking: Thinking,
     /// Maximum number of tokens of its reasoning.
     pub max_reasoning_tokens: Option<u64>,
+    /// Whether only the tokens of the prompt are counted, and nothing is written.
+    pub counts_only: bool,
 }
 
 /// Text that is not a conversation.
@@ -118,6 +120,7 @@ impl Request {
             stops: stops(&fields)?,
             offer,
             schema,
+            counts_only: fields.flag("count_tokens")?,
         })
     }
 }
@@ -129,6 +132,11 @@ impl Fields<'_> {
         let Some(value) = self.0.get(field) else { return Ok(None) };
         let text = value.as_str().ok_or(RequestError::Field { field, must: "a text" })?;
         Ok(Some(text.to_owned()))
+    }
+
+    fn flag(&self, field: &'static str) -> Result<bool, RequestError> {
+        let Some(value) = self.0.get(field) else { return Ok(false) };
+        value.as_bool().ok_or(RequestError::Field { field, must: "true or false" })
     }
 
     fn number(

@@ -151,6 +151,10 @@ impl Llmcpp {
         context.work.enter(Phase::Wait);
         let parsed = Request::of(&request, RandomState::new().build_hasher().finish())?;
         let (prompt, grammar) = self.encode(&parsed).await?;
+        if parsed.counts_only {
+            let usage = Usage::tokens(prompt.tokens.len() as u64, 0);
+            return Ok(Outcome::Completed { usage, output: None, finish_reason: Some(FinishReason::Stop) });
+        }
         let (before, reasoning) = if parsed.text.is_some() {
             let before = request.continues.clone().unwrap_or_default();
             (prompt::tokens_of(&self.model, &[(before, false)]), None)

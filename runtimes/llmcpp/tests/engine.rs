@@ -249,6 +249,27 @@ async fn exceeding_the_context_is_an_error() {
 }
 
 #[tokio::test]
+async fn tokens_are_counted_without_a_reply_and_beyond_the_context() {
+    let engine = engine(1).await;
+    for prompt in ["Hello.".to_owned(), "word ".repeat(3000)] {
+        let counted = play(&engine, json!({"prompt": prompt, "count_tokens": true})).await;
+        assert_eq!((counted.text.as_str(), finish(&counted)), ("", FinishReason::Stop));
+        let usage = counted.usage();
+        assert_eq!(usage.completion_tokens, 0);
+        let replied = play(&engine, json!({"prompt": prompt, "count_tokens": false, "max_tokens": 1})).await;
+        match &replied.outcome {
+            Outcome::Completed { usage: used, .. } => assert_eq!(usage.prompt_tokens, used.prompt_tokens),
+            Outcome::Failed { failure, .. } => {
+                let stated = format!("the prompt has {} tokens", usage.prompt_tokens);
+                assert!(failure.message.starts_with(&stated), "{stated}: {}", failure.message);
+            }
+        }
+    }
+    let invalid = play(&engine, json!({"prompt": "Hello.", "count_tokens": "yes"})).await;
+    assert_eq!(code(&invalid), FailureCode::InvalidInput);
+}
+
+#[tokio::test]
 async fn jobs_beyond_the_slots_wait() {
     let engine = engine(2).await;
     let ask = |number: usize| json!({"prompt": format!("Write the number {number}."), "max_tokens": 12});

@@ -156,6 +156,8 @@ async fn a_picture_counts_as_the_tokens_that_it_takes() {
     let question = text("What color is it?");
     let plain = tokens(&play(&engine, with(std::slice::from_ref(&question))).await);
     let one = tokens(&play(&engine, with(&[png(RED), question.clone()])).await);
+    let counted = json!({"messages": [user(&[png(RED), question.clone()])], "count_tokens": true});
+    assert_eq!(tokens(&play(&engine, counted).await), one, "as many are counted without a reply");
     let two = tokens(&play(&engine, with(&[png(RED), png(RED), question])).await);
     // 36 embeddings, and a newline between parts.
     assert_eq!((one - plain, two - one), (37, 37));

@@ -5,7 +5,7 @@
 //! | [`transcribe`] | speech to text: the kind of model that a repository holds |
 //! | [`whisper`], [`ctc`] | Whisper and models that label every frame, as ONNX graphs |
 //! | [`raw`] | models that read samples and generate text: Moonshine |
-//! | [`tts`] | text to speech: VITS, SpeechT5 |
+//! | [`tts`] | text to speech: VITS, SpeechT5, Supertonic |
 
 pub mod ctc;
 pub mod raw;

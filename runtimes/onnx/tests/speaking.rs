@@ -1,4 +1,4 @@
-//! SpeechT5: tokenization, speakers, and invalid inputs.
+//! SpeechT5 and Supertonic: tokenization, speakers, and invalid inputs.
 
 mod support;
 
@@ -267,4 +267,78 @@ async fn voice_of_one_speaker_rejects_another() {
     let failure = run_job(&engine, fixture.cargo("text-to-speech"), input).await.expect_err("one speaker");
     assert_eq!(failure.code, FailureCode::InvalidInput);
     assert!(failure.message.contains("leave out speaker_embeddings"), "{}", failure.message);
+}
+
+#[tokio::test]
+async fn supertonic_rejects_what_it_cannot_speak_and_names_what_it_can() {
+    let voice = Voice::of("supertonic");
+    let engine = voice.load().await.expect("loads");
+    for (input, why) in [
+        (json!({ "text": " " }), "text is empty"),
+        (json!({ "text": "中文 🙂 …" }), "no character of this voice"),
+        (json!({ "text": "a", "voice": "F9" }), "there is no voice \"F9\"; there are F1, M1"),
+        (json!({ "text": "a", "language": "xx" }), "\"xx\" is unknown; known: en, de, ko, na"),
+        (json!({ "text": "a", "speed": 3 }), "speed is 3, it must be between 0.7 and 2"),
+        (json!({ "text": "a", "steps": 0 }), "steps is 0, it must be between 1 and 100"),
+        (json!({ "text": "a", "seed": -1 }), "does not fit the task"),
+    ] {
+        let failure = voice.synthesize(&engine, input).await.expect_err(why);
+        assert_eq!((failure.fault, failure.code), (Fault::Job, FailureCode::InvalidInput), "{failure:?}");
+        assert!(failure.message.contains(why), "{:?} does not contain {why:?}", failure.message);
+    }
+    let speak = async |input| voice.synthesize(&engine, input).await.expect("spoken");
+    let usual = speak(json!({ "text": "The sea is calm. 中" })).await;
+    assert_eq!(usual, speak(json!({ "text": "The sea is calm.", "seed": 0, "language": "na" })).await);
+    for other in
+        [json!({ "seed": 1 }), json!({ "voice": "M1" }), json!({ "language": "de" }), json!({ "steps": 2 })]
+    {
+        let mut input = other.clone();
+        input["text"] = "The sea is calm.".into();
+        assert_ne!(usual["audio"], speak(input).await["audio"], "{other}");
+    }
+    let of_one = Voice::of("supertonic").set(json!({}));
+    let engine = of_one.load().await.expect("loads");
+    of_one.synthesize(&engine, json!({ "text": "a" })).await.expect("spoken without a mark of the language");
+    let failure =
+        of_one.synthesize(&engine, json!({ "text": "a", "language": "en" })).await.expect_err("one language");
+    assert!(failure.message.contains("leave out language"), "{}", failure.message);
+}
+
+#[tokio::test]
+async fn broken_files_of_supertonic_are_named() {
+    let voice = || Voice::of("supertonic");
+    let mut nobody = voice();
+    for name in ["F1", "M1"] {
+        nobody = nobody.without(&format!("voice_styles/{name}.json"));
+    }
+    assert!(nobody.refused().await.contains("no voice"));
+    for (name, content, why) in [
+        ("onnx/tts.json", json!({ "ae": {} }), "/ttl/chunk_compress_factor of onnx/tts.json"),
+        (
+            "onnx/tts.json",
+            json!({ "ae": { "sample_rate": 0 }, "ttl": { "chunk_compress_factor": 1 } }),
+            "/ae/sample_rate",
+        ),
+        ("onnx/unicode_indexer.json", json!({ "a": 1 }), "must be a list of ids"),
+        ("onnx/unicode_indexer.json", json!([1, 2]), "has no id for"),
+        (
+            "voice_styles/F1.json",
+            json!({ "style_ttl": { "dims": [2], "data": [1] } }),
+            "style_ttl of voice_styles/F1.json",
+        ),
+        (
+            "voice_styles/F1.json",
+            json!({ "style_ttl": { "dims": [u64::MAX, 9], "data": [1] } }),
+            "style_ttl of voice_styles/F1.json",
+        ),
+        (
+            "voice_styles/F1.json",
+            json!({ "style_ttl": { "dims": [1], "data": [[1e300]] } }),
+            "finite numbers",
+        ),
+    ] {
+        let refused = voice().with(name, content.to_string().as_bytes()).refused().await;
+        assert!(refused.contains(why), "{refused:?} does not contain {why:?}");
+    }
+    assert!(voice().without("onnx/vocoder.onnx").refused().await.contains("vocoder"));
 }

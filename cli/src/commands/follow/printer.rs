@@ -176,6 +176,9 @@ fn waiting_for(state: &str) -> &str {
         "submitted" | "pending" => "waiting for an Island",
         "queued" => "an Island is preparing",
         "running" => "waiting for the first output",
+        "rate_limited" => {
+            "an Island waits for the server of the model, which accepts no more requests for now"
+        }
         other => other,
     }
 }

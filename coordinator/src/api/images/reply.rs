@@ -11,6 +11,7 @@ use island_protocol::{
 };
 use serde::Deserialize;
 
+use super::request::{Generation, Kind};
 use crate::{
     api::{
         ApiError,
@@ -29,6 +30,7 @@ pub(super) struct Reply {
     model: String,
     created: i64,
     as_url: bool,
+    kind: Kind,
 }
 
 /// Output of a Cargo that makes images. It was checked against the Cargo's schema when the job ended.
@@ -47,8 +49,14 @@ struct Picture {
 }
 
 impl Reply {
-    pub(super) fn new(follower: Follower, job: &Job, as_url: bool) -> Self {
-        Self { follower, model: job.workload.to_string(), created: job.created_at.unix_ms() / 1000, as_url }
+    pub(super) fn new(follower: Follower, job: &Job, request: &Generation) -> Self {
+        Self {
+            follower,
+            model: job.workload.to_string(),
+            created: job.created_at.unix_ms() / 1000,
+            as_url: request.as_url,
+            kind: request.kind,
+        }
     }
 
     /// Waits for all images.
@@ -138,12 +146,15 @@ impl Streaming {
 
     fn frame(&mut self, image: &Image) -> Bytes {
         let picture = self.reply.picture(image);
-        let event = if image.preview {
-            self.previews += 1;
-            ImageEvent::Partial { partial_image_index: self.previews - 1, image: picture }
-        } else {
-            self.previews = 0;
-            ImageEvent::Completed { image: picture, usage: ImageUsage::default() }
+        let is_preview = image.preview;
+        let partial_image_index = self.previews;
+        self.previews = if image.preview { self.previews + 1 } else { 0 };
+        let (image, usage) = (picture, ImageUsage::default());
+        let event = match (self.reply.kind, is_preview) {
+            (Kind::Generation, true) => ImageEvent::Partial { partial_image_index, image },
+            (Kind::Generation, false) => ImageEvent::Completed { image, usage },
+            (Kind::Edit, true) => ImageEvent::EditPartial { partial_image_index, image },
+            (Kind::Edit, false) => ImageEvent::EditCompleted { image, usage },
         };
         sse::named_frame(event.name(), &event)
     }

@@ -1,13 +1,26 @@
 //! From an images request to the input of a job.
 
-use island_protocol::{images::ImagesRequest, problem::Code};
+use island_protocol::{
+    images::{ImageEditRequest, ImagesRequest},
+    problem::Code,
+};
 use serde_json::{Map, Value, json};
 
 use crate::{api::ApiError, catalogue::Cargo};
 
+/// What images are made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A prompt.
+    Generation,
+    /// A prompt and an image.
+    Edit,
+}
+
 /// A request for images, mapped to the names of inputs.
 #[derive(Debug)]
 pub(super) struct Generation {
+    pub kind: Kind,
     pub model: Option<String>,
     pub stream: bool,
     /// Whether images are returned as URLs.
@@ -35,11 +48,45 @@ impl Generation {
         ];
         let inputs = inputs.into_iter().filter(|(_, value)| !value.is_null());
         Self {
+            kind: Kind::Generation,
             model: request.model.filter(|model| !model.is_empty()),
             stream,
             // Streams contain only the bytes, as in OpenAI's API.
             as_url: request.response_format.as_deref() == Some("url") && !stream,
             input: inputs.map(|(name, value)| (name.to_owned(), value)).collect(),
+        }
+    }
+
+    /// Maps a request that changes an image.
+    pub(super) fn edit(request: ImageEditRequest) -> Result<Self, ApiError> {
+        let ImageEditRequest { image, images, mask, strength, options } = request;
+        let mut given: Vec<String> = image.into_iter().chain(images.unwrap_or_default()).collect();
+        let (Some(image), true) = (given.pop(), given.is_empty()) else {
+            return Err(ApiError::field(Code::ValidationError, "image", "one image must be given"));
+        };
+        let mut edit = Self::new(options);
+        let mask_mode = mask.is_some().then_some("transparent");
+        let inputs = [
+            ("image", json!(image)),
+            ("mask_image", json!(mask)),
+            ("mask_mode", json!(mask_mode)),
+            ("strength", json!(strength)),
+        ];
+        let inputs = inputs.into_iter().filter(|(_, value)| !value.is_null());
+        edit.input.extend(inputs.map(|(name, value)| (name.to_owned(), value)));
+        Ok(Self { kind: Kind::Edit, ..edit })
+    }
+
+    /// Whether a part of an image is changed.
+    pub(super) fn has_mask(&self) -> bool {
+        self.input.contains_key("mask_image")
+    }
+
+    /// Whether the Cargo makes images of this kind from what is given.
+    pub(super) fn suits(&self, cargo: &Cargo) -> bool {
+        match self.kind {
+            Kind::Generation => cargo.makes_images(),
+            Kind::Edit => cargo.edits_images(self.has_mask()),
         }
     }
 
@@ -88,6 +135,25 @@ mod tests {
         );
         let plain = json!({"prompt": "x", "partial_images": 3, "size": "auto", "response_format": null});
         assert_eq!(Value::Object(parse(plain).expect("valid").input), json!({"prompt": "x"}));
+    }
+
+    #[test]
+    fn an_edit_has_one_image_and_its_mask_selects_by_transparency() {
+        let edit = |body: Value| fields(body).parse::<ImageEditRequest>().and_then(Generation::edit);
+        let masked =
+            edit(json!({"prompt": "a hat", "image[]": ["aW1n"], "mask": "bWFzaw==", "n": 2, "size": "auto"}));
+        let masked = masked.expect("valid");
+        assert!(masked.has_mask() && masked.kind == Kind::Edit);
+        let expected = json!({
+            "prompt": "a hat", "image": "aW1n", "mask_image": "bWFzaw==", "mask_mode": "transparent", "num_images": 2,
+        });
+        assert_eq!(Value::Object(masked.input), expected);
+        let plain = edit(json!({"prompt": "a hat", "image": "aW1n", "strength": 0.5})).expect("valid");
+        assert_eq!(Value::Object(plain.input), json!({"prompt": "a hat", "image": "aW1n", "strength": 0.5}));
+        for wrong in [json!({"prompt": "x"}), json!({"prompt": "x", "image": "YQ==", "image[]": ["YQ=="]})] {
+            let error = edit(wrong).expect_err("not one image").body().error;
+            assert_eq!(error.param.as_deref(), Some("image"));
+        }
     }
 
     #[test]

@@ -129,7 +129,7 @@ async fn run_once(
     limits: JobLimits,
 ) -> Result<IslandCheck, ApiError> {
     let input = varied(cargo)?;
-    let mut job = new_job(api, account, cargo, input, 0);
+    let mut job = new_job(api, account, cargo, input, 0)?;
     job.only = Some(host);
     job.price = island_protocol::credits::MicroCredits::ZERO;
     let begun = Instant::now();

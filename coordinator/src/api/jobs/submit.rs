@@ -31,7 +31,7 @@ use crate::{
         jobs::follow::CancelOnDrop,
         observe,
     },
-    catalogue::Cargo,
+    catalogue::{Cargo, units},
     job::{Agreement, Job, conversation, input_tokens},
     network::NotAccepted,
     storage::{
@@ -165,7 +165,7 @@ pub(in crate::api) async fn accept(
     let Value::Object(input) = input else {
         return Err(ApiError::new(Code::InvalidInput, "input must be an object"));
     };
-    let mut job = new_job(api, caller.account, cargo, input, priority);
+    let mut job = new_job(api, caller.account, cargo, input, priority)?;
     if let Some(most) = preferences.max_price.filter(|most| job.price > *most) {
         let message = format!("the job may cost {} credits, and the request allows {most}", job.price);
         return Err(ApiError::field(Code::ValidationError, "preferences.max_price", message));
@@ -218,13 +218,16 @@ pub(in crate::api) fn too_many_inputs() -> ApiError {
 }
 
 /// A new job of `account`, not yet stored.
+///
+/// # Errors
+/// The input has no price.
 pub(in crate::api) fn new_job(
     api: &Api,
     account: AccountId,
     cargo: &Cargo,
     input: Map<String, Value>,
     priority: u8,
-) -> Job {
+) -> Result<Job, ApiError> {
     let now = api.execution.context().clock.now();
     let limits = &cargo.spec.limits;
     let requested = input.get("max_tokens").and_then(Value::as_u64);
@@ -233,9 +236,10 @@ pub(in crate::api) fn new_job(
         (Some(requested), Some(limit)) => Some(requested.min(limit)),
         (requested, limit) => requested.or(limit),
     };
-    let (price, agreement) = price(cargo, &input, max_tokens);
+    let (price, agreement) = price(cargo, &input, max_tokens)
+        .map_err(|unreadable| ApiError::field(Code::InvalidInput, "audio", unreadable.to_string()))?;
     let timeout_ms = i64::try_from(limits.timeout_s.saturating_mul(1000)).unwrap_or(i64::MAX / 4);
-    Job {
+    Ok(Job {
         id: JobId(Uuid::now_v7()),
         account,
         workload_id: cargo.number,
@@ -260,14 +264,21 @@ pub(in crate::api) fn new_job(
         conversation: None,
         holder: None,
         end: None,
-    }
+    })
 }
 
 /// The maximum cost of a job, and by what its cost is determined.
-fn price(cargo: &Cargo, input: &Map<String, Value>, max_tokens: Option<u64>) -> (MicroCredits, Agreement) {
+///
+/// # Errors
+/// The price is for the length of a sound that cannot be read.
+fn price(
+    cargo: &Cargo,
+    input: &Map<String, Value>,
+    max_tokens: Option<u64>,
+) -> Result<(MicroCredits, Agreement), units::Unreadable> {
     let CargoEntry { price_per_job, token_prices, .. } = &cargo.entry;
     if token_prices.is_zero() {
-        return (*price_per_job, Agreement::default());
+        return Ok((units::price(&cargo.entry, input)?, Agreement::default()));
     }
     let context = Some(cargo.spec.limits.context_tokens).filter(|tokens| *tokens > 0).unwrap_or(u64::MAX);
     let most_input = input_tokens::count(input).max.min(context);
@@ -275,7 +286,7 @@ fn price(cargo: &Cargo, input: &Map<String, Value>, max_tokens: Option<u64>) -> 
     let tokens = token_prices.of(most_input, most_output);
     let agreement =
         Agreement { base_price: *price_per_job, token_prices: *token_prices, ..Agreement::default() };
-    (MicroCredits(price_per_job.0.saturating_add(tokens.0)), agreement)
+    Ok((MicroCredits(price_per_job.0.saturating_add(tokens.0)), agreement))
 }
 
 fn refused(error: AcceptError, now: Timestamp) -> ApiError {

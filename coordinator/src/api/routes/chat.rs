@@ -8,11 +8,13 @@ use island_protocol::{
     audio::AudioRequest,
     chat::{ChatChunk, ChatCompletion, ChatRequest, Embeddings, EmbeddingsRequest},
     completions::{Completion, CompletionRequest},
-    images::{ImageEvent, Images, ImagesRequest},
-    messages::{MessageEvent, MessageReply, MessagesRequest},
+    images::{ImageEditRequest, ImageEvent, Images, ImagesRequest},
+    messages::{CountTokensRequest, MessageEvent, MessageReply, MessagesRequest, TokenCount},
+    moderations::{ModerationRequest, Moderations},
     problem::Code,
     rerank::{RerankRequest, Reranking},
-    responses::{DeletedResponse, InputItems, Response, ResponseEvent, ResponseRequest},
+    responses::{DeletedResponse, InputItems, InputTokens, Response, ResponseEvent, ResponseRequest},
+    speech::{SpeechEvent, SpeechRequest},
 };
 use serde_json::json;
 
@@ -20,7 +22,7 @@ use super::{Routes, slug};
 use crate::{
     api::{
         audio::{self, AudioAnswer},
-        chat, embeddings, images, messages, models, rerank, responses,
+        chat, embeddings, images, messages, models, moderations, rerank, responses, speech,
     },
     openapi::operation::Operation,
 };
@@ -37,6 +39,18 @@ const IMAGES: &str = "Served by the Cargos that make images from a prompt. Witho
      nearest that an Island can serve is used; any other name must be a slug or alias. Images are PNG files that contain \
      their parameters, and the same seed makes the same images. With `stream`, the answer is Server-Sent Events: up to \
      `partial_images` previews before each image. If the client disconnects, the job is cancelled. Unknown fields are ignored.";
+
+const SPEECH: &str = "Served by the Cargos of the task text-to-speech. OpenAI's names `tts-1`, `tts-1-hd` and `gpt-4o-mini-tts` mean the nearest \
+     that an Island can serve, those with several voices first; any other name must be a slug or alias. A text of more than 500 characters is \
+     spoken in pieces, each by a job at the Cargo's price, and the sound is sent while the next ones are spoken. If the client disconnects, \
+     the jobs are cancelled. Unknown fields are ignored.";
+
+const MODERATIONS: &str = "Served by the Cargos that map their labels to categories. Without `model`, or with one of OpenAI's names, the nearest that \
+     an Island can serve is used; any other name must be a slug or alias. A category that the model does not judge is null. A text runs as \
+     one job, a long one as several, each at the Cargo's price. If the client disconnects, the jobs are cancelled. Unknown fields are ignored.";
+
+const EDITS: &str = "Served by the Cargos that make images from a prompt and an image. The transparent pixels of `mask` select the part that is \
+     changed; without a model's name those that were trained for parts come first. Everything else is as for `POST /images/generations`.";
 
 const RERANK: &str = "Served by the Cargos of the task text-ranking. Scores of different models cannot be compared, so `model` must be the \
      slug or an alias of one of them. The bodies are those that Cohere's and Jina's APIs have in common. If the client disconnects, the job is \
@@ -61,6 +75,9 @@ const RESPONSES: &str = "The newer API of OpenAI's clients. A response is stored
      conversation by `previous_response_id`. Tools are functions that the client runs. With `stream`, the answer is named Server-Sent Events. \
      If the client disconnects, the job is cancelled, except in the background. Unknown fields are ignored.";
 
+const COUNTS: &str = "A job that writes nothing: an Island applies the model's own chat template and vocabulary, so the number is exact. It costs \
+     nothing, and counts as a request and as a running job. Models are chosen as for chats; the same Island need not serve both.";
+
 /// Errors of a request that one job answers.
 const OF_ONE_JOB: [Code; 10] = [
     Code::WorkloadNotFound,
@@ -76,7 +93,28 @@ const OF_ONE_JOB: [Code; 10] = [
 ];
 
 pub(super) fn add(routes: Routes) -> Routes {
-    responses_routes(messages_route(audio_routes(rerank_routes(completions_route(openai(routes))))))
+    let add = [
+        openai,
+        completions_route,
+        rerank_routes,
+        moderations_route,
+        audio_routes,
+        messages_route,
+        responses_routes,
+    ];
+    add.into_iter().fold(routes, |routes, add| add(routes))
+}
+
+fn moderations_route(routes: Routes) -> Routes {
+    routes.post(
+        "/moderations",
+        moderations::create,
+        Operation::keyed("Chat", "createModeration", "Judge texts by unwanted content", Scope::Write)
+            .about(MODERATIONS)
+            .takes::<ModerationRequest>(Some(json!({"input": "What a lovely day."})))
+            .fails(&OF_ONE_JOB)
+            .answers::<Moderations>(200, "The verdicts"),
+    )
 }
 
 fn rerank_routes(routes: Routes) -> Routes {
@@ -98,17 +136,34 @@ fn rerank_routes(routes: Routes) -> Routes {
 
 fn messages_route(routes: Routes) -> Routes {
     let example = json!({"model": "llm-chat", "max_tokens": 64, "messages": [{"role": "user", "content": "What is an island?"}]});
-    routes.post(
-        "/messages",
-        messages::create,
-        Operation::keyed("Chat", "createMessage", "Reply to a conversation", Scope::Write)
-            .about(MESSAGES)
-            .idempotent()
-            .takes::<MessagesRequest>(Some(example))
+    routes
+        .post(
+            "/messages",
+            messages::create,
+            Operation::keyed("Chat", "createMessage", "Reply to a conversation", Scope::Write)
+                .about(MESSAGES)
+                .idempotent()
+                .takes::<MessagesRequest>(Some(example))
+                .fails(&OF_ONE_JOB)
+                .fails(&[Code::ContextLengthExceeded, Code::ConcurrentStreamsExceeded])
+                .answers_or_streams::<MessageReply, MessageEvent>("The reply"),
+        )
+        .post(
+            "/messages/count_tokens",
+            messages::count_tokens,
+            Operation::keyed(
+                "Chat",
+                "countMessageTokens",
+                "Count the tokens of a conversation",
+                Scope::Write,
+            )
+            .about(COUNTS)
+            .takes::<CountTokensRequest>(Some(json!({
+                "model": "llm-chat", "messages": [{"role": "user", "content": "What is an island?"}],
+            })))
             .fails(&OF_ONE_JOB)
-            .fails(&[Code::ContextLengthExceeded, Code::ConcurrentStreamsExceeded])
-            .answers_or_streams::<MessageReply, MessageEvent>("The reply"),
-    )
+            .answers::<TokenCount>(200, "The number"),
+        )
 }
 
 fn completions_route(routes: Routes) -> Routes {
@@ -144,6 +199,20 @@ fn responses_routes(routes: Routes) -> Routes {
                 .fails(&OF_ONE_JOB)
                 .fails(&[Code::ContextLengthExceeded, Code::ConcurrentStreamsExceeded])
                 .answers_or_streams::<Response, ResponseEvent>("The response"),
+        )
+        .post(
+            "/responses/input_tokens",
+            responses::input_tokens,
+            Operation::keyed(
+                "Chat",
+                "countResponseTokens",
+                "Count the tokens of a request for a response",
+                Scope::Write,
+            )
+            .about(COUNTS)
+            .takes::<ResponseRequest>(Some(json!({"model": "llm-chat", "input": "What is an island?"})))
+            .fails(&OF_ONE_JOB)
+            .answers::<InputTokens>(200, "The number"),
         )
         .get(
             "/responses/{id}",
@@ -191,6 +260,17 @@ fn audio_routes(routes: Routes) -> Routes {
             "/audio/translations",
             audio::translate,
             operation("createTranslation", "Translate speech into English"),
+        )
+        .post(
+            "/audio/speech",
+            speech::create,
+            Operation::keyed("Chat", "createSpeech", "Speak a text", Scope::Write)
+                .about(SPEECH)
+                .takes::<SpeechRequest>(Some(
+                    json!({"model": "tts-1", "input": "The sea is calm.", "voice": "alloy"}),
+                ))
+                .fails(&OF_ONE_JOB)
+                .sends_sound_or_streams::<SpeechEvent>("The sound"),
         )
 }
 
@@ -253,6 +333,17 @@ fn openai(routes: Routes) -> Routes {
                 .takes::<ImagesRequest>(Some(
                     json!({"prompt": "a lighthouse at dusk, oil on canvas", "size": "512x512"}),
                 ))
+                .fails(&OF_ONE_JOB)
+                .fails(&[Code::ConcurrentStreamsExceeded])
+                .answers_or_streams::<Images, ImageEvent>("The images"),
+        )
+        .post(
+            "/images/edits",
+            images::edit,
+            Operation::keyed("Chat", "editImages", "Change an image", Scope::Write)
+                .about(EDITS)
+                .idempotent()
+                .takes_form::<ImageEditRequest>()
                 .fails(&OF_ONE_JOB)
                 .fails(&[Code::ConcurrentStreamsExceeded])
                 .answers_or_streams::<Images, ImageEvent>("The images"),

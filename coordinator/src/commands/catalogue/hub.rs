@@ -1,13 +1,17 @@
 //! Reads revisions, hashes and lengths of a repository's files from a model hub.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use anyhow::{Context as _, ensure};
 use island_protocol::{address::HubAddress, artifact::Artifact, digest::Digest};
-use reqwest::{Client, StatusCode, Url};
+use reqwest::{Client, StatusCode, Url, header::RETRY_AFTER};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
+use super::online::Listed;
 use crate::catalogue::pins::Pin;
 
 /// The default hub.
@@ -16,6 +20,9 @@ pub(super) const PUBLIC: &str = "https://huggingface.co";
 /// reports.
 const MAX_PLAIN_BYTES: u64 = 64 << 20;
 const TIMEOUT: Duration = Duration::from_mins(1);
+/// Maximum time that is waited once if the hub accepts no more requests, and how often.
+const MAX_WAIT: Duration = Duration::from_mins(10);
+const MAX_WAITS: u32 = 5;
 
 /// A hub.
 #[derive(Debug)]
@@ -37,6 +44,8 @@ struct Info {
 struct Sibling {
     rfilename: String,
     size: Option<u64>,
+    #[serde(rename = "blobId")]
+    blob: Option<String>,
     lfs: Option<Lfs>,
 }
 
@@ -63,9 +72,7 @@ impl Hub {
         revision: Option<&str>,
         files: &[(HubAddress, Artifact)],
     ) -> anyhow::Result<Vec<(HubAddress, Pin)>> {
-        let mut url = self.url(&["api", "models", owner, repo, "revision"], revision.unwrap_or("main"));
-        url.set_query(Some("blobs=true"));
-        let info: Info = self.get(url).await?.json().await.context("read the hub's reply")?;
+        let info = self.info(owner, repo, revision.unwrap_or("main")).await?;
         ensure!(
             !info.sha.is_empty() && info.sha.bytes().all(|byte| byte.is_ascii_hexdigit()),
             "the hub names no commit"
@@ -97,6 +104,28 @@ impl Hub {
         Ok(pins)
     }
 
+    /// Returns the files of a repository at a revision by path.
+    pub(super) async fn list(
+        &self,
+        owner: &str,
+        repo: &str,
+        revision: &str,
+    ) -> anyhow::Result<BTreeMap<String, Listed>> {
+        let info = self.info(owner, repo, revision).await?;
+        let listed = |sibling: Sibling| {
+            let size = sibling.lfs.as_ref().map(|lfs| lfs.size).or(sibling.size);
+            let sha256 = sibling.lfs.map(|lfs| lfs.sha256);
+            (sibling.rfilename, Listed { size, sha256, content: sibling.blob })
+        };
+        Ok(info.siblings.into_iter().map(listed).collect())
+    }
+
+    async fn info(&self, owner: &str, repo: &str, revision: &str) -> anyhow::Result<Info> {
+        let mut url = self.url(&["api", "models", owner, repo, "revision"], revision);
+        url.set_query(Some("blobs=true"));
+        self.get(url).await?.json().await.context("read the hub's reply")
+    }
+
     /// Computes hash and length of a small file, for which the hub reports another kind of hash.
     async fn measure(
         &self,
@@ -118,12 +147,23 @@ impl Hub {
     }
 
     async fn get(&self, url: Url) -> anyhow::Result<reqwest::Response> {
-        let request = self.client.get(url.clone());
-        let request = match &self.token {
-            Some(token) => request.bearer_auth(token),
-            None => request,
+        let mut waits_left = MAX_WAITS;
+        let answer = loop {
+            let request = self.client.get(url.clone());
+            let request = match &self.token {
+                Some(token) => request.bearer_auth(token),
+                None => request,
+            };
+            let answer = request.send().await.with_context(|| format!("request {url}"))?;
+            let after = answer.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
+            let wait = Duration::from_secs(after.unwrap_or(60));
+            if answer.status() != StatusCode::TOO_MANY_REQUESTS || wait > MAX_WAIT || waits_left == 0 {
+                break answer;
+            }
+            eprintln!("the hub accepts no more requests for {} s", wait.as_secs());
+            tokio::time::sleep(wait).await;
+            waits_left -= 1;
         };
-        let answer = request.send().await.with_context(|| format!("request {url}"))?;
         let status = answer.status();
         ensure!(
             status != StatusCode::UNAUTHORIZED && status != StatusCode::FORBIDDEN,

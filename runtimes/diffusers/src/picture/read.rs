@@ -18,6 +18,11 @@ pub fn read(text: &str, what: &str) -> Result<Source, EngineError> {
     picture::read(text, what).map(Source)
 }
 
+/// Reads a mask whose transparent pixels select; [`Source::mask`] finds them bright.
+pub fn read_transparency(text: &str, what: &str) -> Result<Source, EngineError> {
+    picture::read_transparency(text, what).map(Source)
+}
+
 impl Source {
     /// Height and width in pixels.
     pub fn size(&self) -> (usize, usize) {

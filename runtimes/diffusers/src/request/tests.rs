@@ -5,6 +5,10 @@ use serde_json::json;
 
 use super::*;
 
+/// A PNG of one opaque pixel.
+const DOT: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4//8/AAX+Av4N70a4AAAAAElFTkSuQmCC";
+
 fn defaults() -> Defaults {
     Defaults {
         steps: 20,
@@ -56,6 +60,11 @@ fn invalid_fields_are_named() {
         (json!({ "prompt": "x", "previews": 21 }), "previews is 21"),
         (json!({ "prompt": "x", "strength": 0.5 }), "no image"),
         (json!({ "prompt": "x", "mask_image": "aGVsbG8=" }), "no image"),
+        (
+            json!({ "prompt": "x", "image": DOT, "mask_image": DOT, "mask_mode": "transparent" }),
+            "no transparency",
+        ),
+        (json!({ "prompt": "x", "mask_mode": "dark" }), "dark"),
         (json!({ "prompt": "x", "image": "aGVsbG8=" }), "image is not in a known format"),
         (json!({ "prompt": "x", "image": "https://example.com/a.png" }), "address"),
         (json!({ "prompt": "x", "loras": [{ "name": "a", "scale": 1e9 }] }), "scale of the lora a"),

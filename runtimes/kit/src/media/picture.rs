@@ -36,7 +36,26 @@ pub fn decode(bytes: &[u8], what: &str) -> Result<RgbImage, EngineError> {
     decode_within(bytes, what, MAX_PIXELS)
 }
 
+/// How transparent each pixel of an input's image is, from 0 to 255 in all three channels. Returns an error for an image without
+/// transparency, which would be opaque everywhere.
+pub fn read_transparency(text: &str, what: &str) -> Result<RgbImage, EngineError> {
+    let picture = open(&base64::decode(text, what, MAX_BYTES)?, what, MAX_PIXELS)?;
+    if !picture.color().has_alpha() {
+        return Err(invalid_input(format!("{what} has no transparency, which selects what is changed")));
+    }
+    let pixels = picture.to_rgba8();
+    Ok(RgbImage::from_fn(pixels.width(), pixels.height(), |x, y| {
+        let transparency = 255 - pixels.get_pixel(x, y)[3];
+        image::Rgb([transparency; 3])
+    }))
+}
+
 fn decode_within(bytes: &[u8], what: &str, most: u64) -> Result<RgbImage, EngineError> {
+    open(bytes, what, most).map(rgb)
+}
+
+/// The image of a file within the limits, upright.
+fn open(bytes: &[u8], what: &str, most: u64) -> Result<DynamicImage, EngineError> {
     let unreadable =
         |error: image::ImageError| invalid_input(format!("{what} cannot be read")).because(error);
     let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format();
@@ -66,7 +85,7 @@ fn decode_within(bytes: &[u8], what: &str, most: u64) -> Result<RgbImage, Engine
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let mut picture = DynamicImage::from_decoder(decoder).map_err(unreadable)?;
     picture.apply_orientation(orientation);
-    Ok(rgb(picture))
+    Ok(picture)
 }
 
 /// Keeps the upper eight of sixteen bits. Pillow does so for color; it would clip grayscale at 255, which leaves nothing visible.
@@ -132,6 +151,20 @@ mod tests {
         assert_eq!(
             decode(&png(&DynamicImage::ImageLuma16(wide)), "the image").expect("read").as_raw(),
             &[0x12; 3]
+        );
+    }
+
+    #[test]
+    fn transparency_is_read_apart_from_colors() {
+        use ::base64::{Engine as _, engine::general_purpose::STANDARD};
+        let of = |picture: DynamicImage| {
+            let text = STANDARD.encode(png(&picture));
+            read_transparency(&text, "mask_image").map(RgbImage::into_raw).map_err(|error| error.message())
+        };
+        let clear = RgbaImage::from_fn(2, 1, |x, _| Rgba([10, 20, 30, 100 * x as u8]));
+        assert_eq!(of(clear.into()), Ok(vec![255, 255, 255, 155, 155, 155]));
+        assert!(
+            of(RgbImage::new(1, 1).into()).expect_err("opaque").contains("mask_image has no transparency")
         );
     }
 

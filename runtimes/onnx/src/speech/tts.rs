@@ -3,6 +3,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`vits`] | VITS, which computes all samples of a text at once |
+//! | [`supertonic`] | Supertonic, which removes noise from the sound of a text in steps |
 //! | [`speecht5`] | SpeechT5, which generates a spectrogram step by step for a vocoder |
 //! | [`speaker`] | speaker embeddings of SpeechT5 |
 //! | [`characters`], [`numbers`] | the tokenizer of SpeechT5: characters, and numbers as words |
@@ -23,6 +24,7 @@ pub mod characters;
 pub mod numbers;
 pub mod speaker;
 pub mod speecht5;
+pub mod supertonic;
 pub mod vits;
 
 /// Maximum number of characters of one job.
@@ -37,6 +39,9 @@ struct Input {
 
 /// Loads a text-to-speech model.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
+    if supertonic::is_here(&loader.repository) {
+        return Ok(Box::new(supertonic::Supertonic::load(loader)?));
+    }
     let kind = loader.repository.config.get("model_type").and_then(Value::as_str).unwrap_or_default();
     match kind {
         "vits" => Ok(Box::new(vits::Vits::load(loader)?)),
@@ -48,14 +53,19 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
 /// Parses an input, and checks the length of its text.
 fn parse(input: &Value) -> Result<Input, EngineError> {
     let input: Input = parse_input(input)?;
-    tokens::check(&input.text, "text")?;
-    let count = input.text.chars().count();
+    check(&input.text)?;
+    Ok(input)
+}
+
+fn check(text: &str) -> Result<(), EngineError> {
+    tokens::check(text, "text")?;
+    let count = text.chars().count();
     if count > MAX_CHARACTERS {
         return Err(invalid_input(format!(
             "text has {count} characters, at most {MAX_CHARACTERS} are allowed"
         )));
     }
-    Ok(input)
+    Ok(())
 }
 
 /// Samples in the form of the output schema.

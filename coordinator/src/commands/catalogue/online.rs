@@ -1,0 +1,174 @@
+//! `catalogue check --online`: entries against what a hub has now.
+
+use std::{collections::BTreeMap, fmt, process::ExitCode};
+
+use island_daemon::chain::Chain;
+use island_protocol::{
+    address::{Address, HubAddress},
+    artifact::Artifact,
+};
+
+use super::{chosen, hub::Hub, print};
+use crate::{catalogue::Catalogue, config::Config};
+
+/// The revision that an address without one means.
+const MAIN: &str = "main";
+
+/// What was found out about a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// The entry cannot be right: Islands would refuse the file, or not find it.
+    Wrong(String),
+    /// The publisher has changed the file since the revision of the entry.
+    Changed { since: String },
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wrong(why) => write!(f, "WRONG: {why}"),
+            Self::Changed { since } => write!(f, "changed by its publisher since {since}"),
+        }
+    }
+}
+
+/// The files of Cargos in one repository.
+type Repositories<'c> = BTreeMap<(String, String), Vec<(&'c str, HubAddress, &'c Artifact)>>;
+
+/// Compares the files of Cargos with what the hub has at the revision of their entries and at its newest one, and prints what differs.
+pub(super) async fn run(config: &Config, slugs: &[String], hub: &str) -> anyhow::Result<ExitCode> {
+    let catalogue = Catalogue::pinned(&config.catalogue)?;
+    let cargos = chosen(&catalogue, slugs)?;
+    let hub = Hub::new(hub)?;
+    let mut repositories = Repositories::new();
+    for cargo in &cargos {
+        for artifact in &cargo.spec.artifacts {
+            if let Ok(Address::Hub(address)) = artifact.url.parse::<Address>() {
+                let name = (address.owner.clone(), address.repo.clone());
+                repositories.entry(name).or_default().push((cargo.entry.slug.as_str(), address, artifact));
+            }
+        }
+    }
+    let (mut files, mut wrong, mut changed) = (0, 0, 0);
+    for ((owner, repo), wanted) in &repositories {
+        let mut known = BTreeMap::new();
+        for (slug, address, artifact) in wanted {
+            files += 1;
+            let revision = address.revision.as_deref().unwrap_or(MAIN);
+            for revision in [revision, MAIN] {
+                if !known.contains_key(revision) {
+                    let listed = hub.list(owner, repo, revision).await;
+                    known.insert(revision, listed.map_err(|error| Chain(error.as_ref()).to_string()));
+                }
+            }
+            for finding in findings(&known, revision, address, artifact) {
+                match finding {
+                    Finding::Wrong(_) => wrong += 1,
+                    Finding::Changed { .. } => changed += 1,
+                }
+                let file = address.file.as_deref().unwrap_or("a file of its choice");
+                print(&format!("{slug}: {owner}/{repo}, {file}: {finding}\n"));
+            }
+        }
+    }
+    print(&format!("{files} files of {} Cargos compared, {wrong} wrong, {changed} changed\n", cargos.len()));
+    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A file as a hub lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Listed {
+    /// Its length, if the hub names it.
+    pub size: Option<u64>,
+    /// Its SHA-256, if the hub stores it by that.
+    pub sha256: Option<String>,
+    /// What the hub calls its content.
+    pub content: Option<String>,
+}
+
+/// The files of a repository at a revision by path, or why they are unknown.
+type Files = Result<BTreeMap<String, Listed>, String>;
+
+/// What is to be reported about a file of this entry.
+fn findings(
+    known: &BTreeMap<&str, Files>,
+    revision: &str,
+    address: &HubAddress,
+    artifact: &Artifact,
+) -> Vec<Finding> {
+    let then = match known.get(revision) {
+        Some(Ok(files)) => files,
+        Some(Err(why)) => return vec![Finding::Wrong(format!("revision {revision}: {why}"))],
+        None => return Vec::new(),
+    };
+    // An address without a file means the best one there is.
+    let Some(file) = &address.file else { return Vec::new() };
+    let Some(then) = then.get(file) else {
+        return vec![Finding::Wrong(format!("there is no such file at {revision}"))];
+    };
+    let stated = artifact.sha256.map(|digest| digest.hex());
+    let mut findings = Vec::new();
+    match (&stated, &then.sha256) {
+        (Some(stated), Some(found)) if stated != found => {
+            findings.push(Finding::Wrong(format!("the entry states the hash {stated}, the hub has {found}")));
+        }
+        _ => {}
+    }
+    match (artifact.size_bytes, then.size) {
+        (Some(stated), Some(found)) if stated != found => {
+            findings.push(Finding::Wrong(format!("the entry states {stated} bytes, the hub has {found}")));
+        }
+        _ => {}
+    }
+    if let Some(Ok(now)) = known.get(MAIN)
+        && revision != MAIN
+        && now.get(file).is_none_or(|now| (&now.content, &now.sha256) != (&then.content, &then.sha256))
+    {
+        findings.push(Finding::Changed { since: revision.to_owned() });
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_entry_states_is_compared_at_its_revision_and_the_newest_one() {
+        let hash = |byte: u8| island_protocol::digest::Digest::from_bytes([byte; 32]);
+        let listed =
+            |byte: u8, size| Listed { size: Some(size), sha256: Some(hash(byte).hex()), content: None };
+        let plain = |content: &str| Listed { size: Some(2), sha256: None, content: Some(content.to_owned()) };
+        let files = |model: u8, size, config: &str| {
+            Ok(BTreeMap::from([
+                ("m.gguf".to_owned(), listed(model, size)),
+                ("c.json".to_owned(), plain(config)),
+            ]))
+        };
+        let known =
+            BTreeMap::from([("main", files(2, 6, "b")), ("v1", files(1, 5, "a")), ("v2", files(2, 6, "b"))]);
+        let found = |url: &str, sha256: Option<u8>, size_bytes| {
+            let Ok(Address::Hub(address)) = url.parse::<Address>() else { panic!("{url}") };
+            let artifact =
+                Artifact { name: "model".into(), url: url.into(), sha256: sha256.map(hash), size_bytes };
+            let revision = address.revision.clone().unwrap_or_else(|| MAIN.to_owned());
+            findings(&known, &revision, &address, &artifact)
+        };
+        let changed = || Finding::Changed { since: "v1".to_owned() };
+        assert_eq!(found("hf://o/r:m.gguf@v1", Some(1), Some(5)), [changed()]);
+        assert_eq!(found("hf://o/r:c.json@v1", None, None), [changed()]);
+        assert_eq!(found("hf://o/r:m.gguf@v2", Some(2), Some(6)), []);
+        assert_eq!(found("hf://o/r:m.gguf", Some(2), None), []);
+        assert_eq!(found("hf://o/r", None, None), []);
+        let wrong = found("hf://o/r:m.gguf", Some(1), Some(5));
+        assert!(matches!(&wrong[..], [Finding::Wrong(_), Finding::Wrong(_)]), "{wrong:?}");
+        assert!(matches!(&found("hf://o/r:none", None, None)[..], [Finding::Wrong(_)]));
+        let gone = BTreeMap::from([("main", Err("the hub answered 404".to_owned()))]);
+        let Ok(Address::Hub(address)) = "hf://o/r:m.gguf".parse::<Address>() else { panic!("an address") };
+        let artifact =
+            Artifact { name: "m".into(), url: "hf://o/r:m.gguf".into(), sha256: None, size_bytes: None };
+        assert!(
+            matches!(&findings(&gone, MAIN, &address, &artifact)[..], [Finding::Wrong(why)] if why.contains("404"))
+        );
+    }
+}
