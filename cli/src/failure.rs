@@ -143,7 +143,6 @@ fn hint(error: &ClientError) -> Option<String> {
         ClientError::PlainText(_) => {
             "use an encrypted address (https://, tls://), or --allow-plaintext if you trust the network"
         }
-        ClientError::Fabric { .. } => "`island sail subscribe 'host.*.heartbeat'` is open to every key",
         ClientError::BadKey => "save the key again with `island auth login`",
         ClientError::Refused(refusal) => match refusal.code.as_str() {
             "missing_api_key" | "invalid_api_key" => {

@@ -15,12 +15,17 @@ pub struct FabricWatch {
     client: async_nats::Client,
     url: String,
     refusals: mpsc::UnboundedReceiver<String>,
+    /// Subjects that the credentials permit.
+    subjects: Vec<String>,
 }
 
 /// An action that the server does not allow with these credentials.
 #[derive(Debug, thiserror::Error)]
-#[error("the fabric refuses: {0}")]
-pub struct Refused(String);
+#[error("the fabric refuses: {reason}; this key may read {}", subjects.join(", "))]
+pub struct Refused {
+    reason: String,
+    subjects: Vec<String>,
+}
 
 impl FabricWatch {
     /// Connects with `credentials`; `url`, if given, replaces the address in them. The connection is encrypted unless the server is on this
@@ -53,7 +58,7 @@ impl FabricWatch {
             .connect(fabric_servers(&url))
             .await
             .map_err(|source| fabric_error(&url, source))?;
-        Ok(Self { client, url, refusals })
+        Ok(Self { client, url, refusals, subjects: credentials.subjects.clone() })
     }
 
     /// Subscribes to `subject`. The server refuses what the credentials do not allow.
@@ -70,7 +75,7 @@ impl FabricWatch {
     /// Resolves when the server refuses a subscription, which it reports separately from the subscription.
     pub async fn refused(&mut self) -> ClientError {
         match self.refusals.recv().await {
-            Some(reason) => fabric_error(&self.url, Refused(reason)),
+            Some(reason) => fabric_error(&self.url, Refused { reason, subjects: self.subjects.clone() }),
             // The callback lives as long as the client, which this value owns.
             None => std::future::pending().await,
         }

@@ -66,7 +66,7 @@ pub enum BuildError {
     #[error("set sign-in up")]
     Provider(#[source] anyhow::Error),
     /// The address is in use or not available.
-    #[error("listen on {address}")]
+    #[error("listen on {address}; `--listen` or http.listen selects another address")]
     Listen {
         /// The address.
         address: SocketAddr,

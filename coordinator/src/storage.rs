@@ -47,6 +47,7 @@ pub(crate) mod workload;
 use std::{
     collections::BTreeSet,
     ops::{Deref, DerefMut},
+    path::PathBuf,
     str::FromStr,
     sync::Arc,
 };
@@ -56,7 +57,10 @@ use island_protocol::{ids::AccountId, time::Timestamp};
 use sqlx::Transaction;
 use tokio::time::Instant;
 
-use crate::{config::Database, metrics};
+use crate::{
+    config::{Database, DatabaseUrl},
+    metrics,
+};
 use account_queues::{AccountQueues, Turn};
 use checkpoint::Checkpoints;
 use counters::Counters;
@@ -69,6 +73,21 @@ pub enum StoreError {
     /// It cannot be opened or migrated to this version.
     #[error("open the database")]
     Open(#[source] sqlx::Error),
+    /// The file does not exist.
+    #[error("there is no database {}: a coordinator creates it at its first start; `--database` selects another file", path.display())]
+    Absent {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The server cannot be reached, or refuses the connection.
+    #[error("connect to PostgreSQL, {url}")]
+    Connect {
+        /// Its address, without the password.
+        url: DatabaseUrl,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
     /// A migration failed.
     #[error("migrate the database")]
     Migrate(#[source] sqlx::migrate::MigrateError),
@@ -107,7 +126,12 @@ impl StoreError {
         let source = match self {
             Self::Query { source, .. } => source,
             Self::Commit(source) => source.as_ref(),
-            Self::Open(_) | Self::Migrate(_) | Self::TooNew { .. } | Self::Corrupt { .. } => return false,
+            Self::Open(_)
+            | Self::Absent { .. }
+            | Self::Connect { .. }
+            | Self::Migrate(_)
+            | Self::TooNew { .. }
+            | Self::Corrupt { .. } => return false,
         };
         match source {
             sqlx::Error::Encode(_) => true,
@@ -270,6 +294,17 @@ impl Store {
             Some(url) => open::postgres(url, settings.connections).await,
             None => open::sqlite(&settings.path).await,
         }
+    }
+
+    /// The same for a database that exists. A command in another folder must not create an empty file there.
+    ///
+    /// # Errors
+    /// [`StoreError::Absent`] if there is no file, besides those of [`Self::open`].
+    pub async fn open_existing(settings: &Database) -> Result<Self, StoreError> {
+        if settings.url.is_none() && !settings.path.exists() {
+            return Err(StoreError::Absent { path: settings.path.clone() });
+        }
+        Self::open(settings).await
     }
 
     /// Begins a write transaction. On SQLite it waits until the transaction before it has returned the connection.

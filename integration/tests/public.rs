@@ -167,6 +167,35 @@ impl Machine {
         String::from_utf8(output.stdout).expect("text")
     }
 
+    /// Submits a job that writes for some seconds, follows it with the command line, and returns its output. Meanwhile it is in a file.
+    fn streamed(&self, name: &str) -> impl Future<Output = String> + use<> {
+        let (out, log) = (self.path(&format!("{name}.out")), self.path(&format!("{name}.log")));
+        let input = r#"{"prompt": "one two three", "max_tokens": 250, "delay_ms": 20}"#;
+        let child = self
+            .namespace
+            .command(program("island"))
+            .args(["jobs", "submit", "--workload", "sim-chat", "--input", input, "--stream"])
+            .env("SERVICE_API_URL", URL)
+            .env("SERVICE_API_KEY", &self.key)
+            .env("SSL_CERT_FILE", self.path("ca.pem"))
+            .env("HOME", self.folder.path())
+            .stdin(Stdio::null())
+            .stdout(fs::File::create(&out).expect("a file"))
+            .stderr(fs::File::create(&log).expect("a log"))
+            .spawn();
+        let mut child = child.expect("run island");
+        async move {
+            let status = tokio::task::spawn_blocking(move || child.wait()).await.expect("ended").expect("waited");
+            let error = fs::read_to_string(log).unwrap_or_default();
+            assert!(status.success(), "{error}");
+            fs::read_to_string(out).expect("text")
+        }
+    }
+
+    fn has_begun(&self, name: &str) -> bool {
+        fs::metadata(self.path(&format!("{name}.out"))).is_ok_and(|file| file.len() > 0)
+    }
+
     fn logs(&self) -> String {
         let mut all = String::new();
         for path in fs::read_dir(self.folder.path()).expect("a folder").flatten().map(|entry| entry.path()) {
@@ -259,7 +288,7 @@ async fn the_coordinator_serves_tls_and_follows_its_certificate() {
 }
 
 #[tokio::test]
-async fn a_cluster_of_three_goes_on_without_one_of_its_nodes() {
+async fn a_cluster_of_three_loses_no_job_with_any_one_of_its_nodes() {
     let nodes =
         [("n1.example.org", "10.9.9.1"), ("n2.example.org", "10.9.9.2"), ("n3.example.org", "10.9.9.3")];
     let mut names = vec![(NAME, ADDRESS)];
@@ -290,10 +319,22 @@ async fn a_cluster_of_three_goes_on_without_one_of_its_nodes() {
         files(&store).keys().any(|path| path.iter().any(|part| part == JOB_EVENTS_STREAM))
     };
     eventually("the events are on every node", || async { (1..=3).all(keeps_events).then_some(()) }).await;
-    let first = machine.namespace.run("pkill", &["-KILL", "-f", "nats-n1.conf"]);
-    assert!(first.status.success(), "the first node was running");
-    machine.wait("the coordinator has another node", &["/api/v1/ready"], "\"ok\"").await;
-    machine.wait("the Island has another node", &["/api/v1/hosts"], "\"online\"").await;
+    let expected = machine.streamed("undisturbed").await;
+    for (index, (_, address)) in nodes.iter().enumerate() {
+        let conf = format!("nats-n{}.conf", index + 1);
+        let streams: Vec<_> = (0..6).map(|number| machine.streamed(&format!("{conf}-{number}"))).collect();
+        let killing = async {
+            let begun = || async { (0..3).all(|number| machine.has_begun(&format!("{conf}-{number}"))).then_some(()) };
+            eventually("jobs are streaming", begun).await;
+            let killed = machine.namespace.run("pkill", &["-KILL", "-f", &conf]);
+            assert!(killed.status.success(), "{conf} was running");
+        };
+        let (texts, ()) = tokio::join!(futures::future::join_all(streams), killing);
+        assert!(texts.iter().all(|text| *text == expected), "{conf}: {texts:?}\n{}", machine.logs());
+        machine.start_nats(&conf, &["-a", address]);
+        machine.wait("the coordinator has a node", &["/api/v1/ready"], "\"ok\"").await;
+        machine.wait("the Island has a node", &["/api/v1/hosts"], "\"online\"").await;
+    }
     assert!(machine.chat().contains("one"), "{}", machine.logs());
 }
 

@@ -5,7 +5,8 @@ umask 077
 key=/var/lib/island-secrets/key
 [ ! -s "$key" ] || exit 0
 email=owner@island.invalid
-account=$(island-coordinator --config coordinator.toml admin account list | sed -n "s/^\([^\t]*\)\t$email\t.*/\1/p")
-[ -n "$account" ] || account=$(island-coordinator --config coordinator.toml admin account create --email "$email")
-island-coordinator --config coordinator.toml admin key create --account "$account" --name "the Island of this machine" >"$key.new"
+if ! island-coordinator --config coordinator.toml admin account list | grep -qF " $email "; then
+    island-coordinator --config coordinator.toml admin account create --email "$email"
+fi
+island-coordinator --config coordinator.toml admin key create --account "$email" --name "the Island of this machine" >"$key.new"
 mv "$key.new" "$key"

@@ -137,7 +137,18 @@ control island-update "libc6 (>= 2.36), libgcc-s1, ca-certificates, dpkg-repack,
  Looks for a newer release once a day, installs it when no job runs, and puts
  the former version back if the new one does not come up."
 
-put "$built/island" "$stage/island/usr/bin"
+client=$stage/island
+put "$built/island" "$client/usr/bin"
+mkdir -p "$client/usr/share/man/man1"
+"$built/island" man --dir "$client/usr/share/man/man1" >/dev/null
+gzip -9n "$client"/usr/share/man/man1/*.1
+completion() { # SHELL FILE
+    mkdir -p "$(dirname "$client/$2")"
+    "$built/island" completion "$1" >"$client/$2"
+}
+completion bash usr/share/bash-completion/completions/island
+completion zsh usr/share/zsh/vendor-completions/_island
+completion fish usr/share/fish/vendor_completions.d/island.fish
 control island "libc6 (>= 2.36), libgcc-s1, ca-certificates" "command line of an Island network
  Submits jobs and streams their output, chats with models, shows the
  catalogue, the market and the account, and pairs Islands."

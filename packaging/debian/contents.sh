@@ -50,6 +50,16 @@ done < <(find "$work" -type f -print0)
 cargos() { (cd "$1" && find . \( -path ./programs -o -path ./fixtures -o -path ./images -o -path ./built \) -prune -o -name '*.toml' -print | LC_ALL=C sort); }
 diff <(cargos cargos) <(cargos "$coordinator/usr/share/island/cargos") >&2 || fail "island-coordinator lacks Cargos of the catalogue"
 
+# --- The command line has its manual and completions, and every unit a document that is installed.
+for file in man/man1/island.1.gz man/man1/island-jobs-stream.1.gz bash-completion/completions/island zsh/vendor-completions/_island fish/vendor_completions.d/island.fish; do
+    [ -s "$work/island/usr/share/$file" ] || fail "island lacks $file"
+done
+while IFS=: read -r unit document; do
+    for address in $document; do
+        [ -f "$(compgen -G "$work/*/${address#file:///}" | head -1)" ] || fail "$unit names $address, which no package contains"
+    done
+done < <(grep -HoP '(?<=^Documentation=).*' systemd/*.service systemd/*.timer)
+
 # --- What operators watch a network with.
 for file in packaging/alerts/island.yml packaging/dashboards/*.json; do
     cmp -s "$file" "$coordinator/usr/share/island/${file#packaging/}" || fail "island-coordinator lacks $file"

@@ -185,6 +185,26 @@ async fn a_stalled_worker_is_killed_and_its_job_fails() {
 }
 
 #[tokio::test]
+async fn a_cancelled_job_in_a_long_step_leaves_its_neighbor_alone() {
+    let island = Island::start().await;
+    let neighbor =
+        island.run(&assignment(json!({"prompt": "x y z", "max_tokens": 350, "delay_ms": 20}))).await;
+    island.coordinator.tokens(neighbor, 2).await;
+    // The step takes longer than an engine has for the end of a cancelled job.
+    let reading = island.run(&assignment(json!({"prompt": "a", "max_tokens": 9, "read_ms": 60_000}))).await;
+    island
+        .coordinator
+        .wait("the start", |seen| {
+            seen.statuses.iter().find(|status| status.key == reading && status.state == "started").map(drop)
+        })
+        .await;
+    island.coordinator.cancel(island.host, reading).await;
+    assert_eq!(failure(&island.coordinator.end(reading).await).1, FailureCode::CancelledByUser);
+    assert_completed(&island.coordinator.end(neighbor).await, "x y z", 350);
+    assert_eq!(island.launches().len(), 1, "both ran in one worker");
+}
+
+#[tokio::test]
 async fn a_killed_agent_finds_its_worker_again_and_the_stream_continues() {
     let mut island = Island::start().await;
     let key = island.run(&assignment(json!({"prompt": "x y z", "max_tokens": 150, "delay_ms": 20}))).await;

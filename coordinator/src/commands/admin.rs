@@ -2,6 +2,7 @@
 
 use std::{fmt::Write as _, process::ExitCode};
 
+use anyhow::Context as _;
 use clap::Subcommand;
 use island_protocol::{
     api::admin::AdminAction,
@@ -54,7 +55,7 @@ pub enum AccountCommand {
         #[arg(long)]
         credits: Option<u32>,
     },
-    /// Print all accounts: id, e-mail, credits, role.
+    /// Print all accounts: id, e-mail address, role, credits.
     List,
 }
 
@@ -63,9 +64,9 @@ pub enum AccountCommand {
 pub enum KeyCommand {
     /// Create a key and print it; it cannot be shown again.
     Create {
-        /// Id of the account.
+        /// Id or e-mail address of the account.
         #[arg(long)]
-        account: AccountId,
+        account: String,
         /// Label.
         #[arg(long)]
         name: String,
@@ -73,7 +74,9 @@ pub enum KeyCommand {
 }
 
 pub(super) async fn run(config: &Config, command: &AdminCommand) -> anyhow::Result<ExitCode> {
-    let store = Store::open(&config.database).await?;
+    let is_first = matches!(command, AdminCommand::Account(AccountCommand::Create { .. }));
+    let database = &config.database;
+    let store = if is_first { Store::open(database).await } else { Store::open_existing(database).await }?;
     let now = Clock::System.now();
     match command {
         AdminCommand::Account(AccountCommand::Create { email, operator, credits }) => {
@@ -85,7 +88,8 @@ pub(super) async fn run(config: &Config, command: &AdminCommand) -> anyhow::Resu
         }
         AdminCommand::Account(AccountCommand::List) => print(&list_accounts(&store).await?),
         AdminCommand::Key(KeyCommand::Create { account, name }) => {
-            print(&format!("{}\n", create_key(&store, *account, name, now).await?));
+            let account = find(&store, account).await?;
+            print(&format!("{}\n", create_key(&store, account, name, now).await?));
         }
         AdminCommand::Audit => return check_books(store).await,
     }
@@ -152,12 +156,36 @@ fn here(
     Action { actor: None, kind: action, account, subject, amount, reason: "" }
 }
 
+/// The account with this id or e-mail address.
+async fn find(store: &Store, name: &str) -> anyhow::Result<AccountId> {
+    if !name.contains('@') {
+        return name
+            .parse()
+            .with_context(|| format!("{name:?} is neither the id nor the e-mail address of an account"));
+    }
+    let accounts = account::list(store.reader()).await?;
+    let found = accounts.iter().find(|account| account.email == name);
+    found.map(|account| account.id).with_context(|| format!("there is no account of {name}"))
+}
+
 async fn list_accounts(store: &Store) -> anyhow::Result<String> {
-    let mut lines = String::new();
+    let mut rows = vec![["id", "e-mail", "role", "credits"].map(str::to_owned)];
     for account in account::list(store.reader()).await? {
         let credits = ledger::balance(store.reader(), account.id).await?;
         let role = if account.operator { "operator" } else { "member" };
-        let _ = writeln!(lines, "{}\t{}\t{credits}\t{role}", account.id, account.email);
+        rows.push([account.id.to_string(), account.email, role.to_owned(), credits.to_string()]);
     }
-    Ok(lines)
+    Ok(table(&rows))
+}
+
+/// Rows with columns of the same width.
+fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut lines = String::new();
+    for row in rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        let _ = writeln!(lines, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    lines
 }

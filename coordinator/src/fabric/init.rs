@@ -260,6 +260,13 @@ mod tests {
             .map(|(path, _)| path.file_name().expect("a name").to_string_lossy().into_owned())
             .collect();
         assert_eq!(changed, ["account.jwt", "nats.conf"]);
+
+        (nats.max_connections, nats.max_pending_mb, nats.write_deadline_s) = (77, 9, 5);
+        init(&dir, &nats, at(4)).expect("init");
+        let conf = fs::read_to_string(dir.join("nats.conf")).expect("nats.conf");
+        for line in ["max_connections: 77", "max_pending: 9MB", "write_deadline: \"5s\""] {
+            assert!(conf.lines().any(|known| known == line), "{line} is not in {conf}");
+        }
     }
 
     #[test]

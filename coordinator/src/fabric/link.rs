@@ -42,7 +42,9 @@ pub enum LinkError {
     #[error(transparent)]
     Mint(#[from] MintError),
     /// No connection.
-    #[error("connect to the fabric at {url}")]
+    #[error(
+        "connect to the fabric at {url}, which `nats-server -c` with the nats.conf that `init` wrote starts"
+    )]
     Connect {
         /// The address.
         url: String,
@@ -106,10 +108,13 @@ impl Link {
         patience: Duration,
     ) -> Result<Self, LinkError> {
         let begin = Instant::now();
+        let mut is_reported = false;
         loop {
             match Self::connect(url, replicas, keys.clone(), clock).await {
                 Err(error) if begin.elapsed() < patience => {
-                    tracing::debug!(error = %Chain(&error), "fabric not reachable; will retry");
+                    if !std::mem::replace(&mut is_reported, true) {
+                        tracing::warn!(url, error = %Chain(&error), "waiting for the fabric; `nats-server -c` with the nats.conf that `init` wrote starts it");
+                    }
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
                 result => return result,

@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use sqlx::{
-    AnyConnection, ConnectOptions as _, Executor as _,
+    AnyConnection, ConnectOptions as _, Connection as _, Executor as _,
     any::{AnyConnectOptions, AnyPoolOptions},
     sqlite::SqliteConnectOptions,
 };
@@ -77,6 +77,7 @@ pub(super) async fn pool(
 /// Connects to a server. Reads, writes and counters have pools of their own, so that none of them can occupy the
 /// connections of the others.
 pub(super) async fn postgres(url: &DatabaseUrl, connections: u32) -> Result<Store, StoreError> {
+    check_server(url).await?;
     let migrator = postgres_pool(url, 1, &[POSTGRES_PATIENT])?;
     let migrated = migrations::run(Dialect::Postgres, &migrator).await;
     migrator.close().await;
@@ -88,6 +89,16 @@ pub(super) async fn postgres(url: &DatabaseUrl, connections: u32) -> Result<Stor
     let writer = Writer::Postgres { pool: pool(writing)?, queues: AccountQueues::default() };
     let readers = pool(reading)?.measured(&metrics, READING);
     Ok(Store { writer, readers, heartbeats: Some(pool(1)?), counters, metrics })
+}
+
+/// Connects once. A pool would only report that it has waited in vain, not why.
+async fn check_server(url: &DatabaseUrl) -> Result<(), StoreError> {
+    sqlx::any::install_default_drivers();
+    let options = url.secret().parse::<AnyConnectOptions>().map_err(StoreError::Open)?;
+    let failed = |source| StoreError::Connect { url: url.clone(), source };
+    let connected = tokio::time::timeout(ACQUIRE, AnyConnection::connect_with(&options)).await;
+    let connection = connected.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(failed)?;
+    connection.close().await.map_err(failed)
 }
 
 /// A pool that connects when it is used first.

@@ -62,6 +62,19 @@ impl Probe {
         }
     }
 
+    /// Whether the server ends the connection over this.
+    async fn is_disconnected_by(mut self, command: &str) -> bool {
+        self.0.get_mut().write_all(format!("{command}PING\r\n").as_bytes()).await.expect("write");
+        loop {
+            let mut line = String::new();
+            match soon("a line from the server", self.0.read_line(&mut line)).await {
+                Ok(0) | Err(_) => return true,
+                Ok(_) if line.starts_with("PONG") => return false,
+                Ok(_) => {}
+            }
+        }
+    }
+
     async fn may_publish(&mut self, subject: &str) -> bool {
         self.passes(&format!("PUB {subject} 2\r\n{{}}\r\n")).await
     }
@@ -197,6 +210,25 @@ async fn a_watcher_reads_the_ordered_events_of_its_job() {
     }
     let first = numbers[0];
     assert_eq!(numbers, (first..first + numbers.len() as u64).collect::<Vec<_>>(), "in order, none twice");
+}
+
+#[tokio::test]
+async fn subscriptions_and_bytes_of_a_watcher_are_limited() {
+    let network = Network::start().await;
+    let subject = HostTopic::Heartbeat.of(HostId(Uuid::new_v4()));
+    let (mut probe, _) = watcher(&network, &network.consumer.key).await;
+    let mut accepted = 0;
+    while accepted < 1000 && probe.passes(&format!("SUB {subject} {accepted}\r\n")).await {
+        accepted += 1;
+    }
+    assert_eq!(accepted, 256);
+    assert!(probe.passes("UNSUB 0\r\n").await && probe.passes(&format!("SUB {subject} 0\r\n")).await);
+
+    for (bytes, is_too_large) in [(1024, false), (1025, true)] {
+        let (probe, _) = watcher(&network, &network.consumer.key).await;
+        let command = format!("PUB {subject} {bytes}\r\n{}\r\n", "x".repeat(bytes));
+        assert_eq!(probe.is_disconnected_by(&command).await, is_too_large, "{bytes} bytes");
+    }
 }
 
 #[tokio::test]

@@ -132,6 +132,9 @@ impl Performance {
     async fn run(self) -> Outcome {
         let prompt_tokens = self.script.prompt_tokens();
         self.context.work.enter(Phase::Prompt);
+        if self.script.read_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(self.script.read_ms)).await;
+        }
         self.context.work.advance(prompt_tokens);
         self.context.work.enter(Phase::Run);
         let mut written = self.before;

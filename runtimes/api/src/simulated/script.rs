@@ -30,6 +30,8 @@ pub struct Script {
     pub max_tokens: u64,
     /// Milliseconds before each token.
     pub delay_ms: u64,
+    /// Milliseconds that reading the prompt takes, in one step that cancellation does not interrupt.
+    pub read_ms: u64,
     /// Stalls after this number of tokens.
     pub hang_after: Option<u64>,
     /// Crashes after this number of tokens.
@@ -54,6 +56,7 @@ impl Default for Script {
             prompt: String::new(),
             max_tokens: 16,
             delay_ms: 0,
+            read_ms: 0,
             hang_after: None,
             crash_after: None,
             fail_after: None,
