@@ -63,7 +63,7 @@ impl Probe {
     }
 
     /// Whether the server ends the connection over this.
-    async fn is_disconnected_by(mut self, command: &str) -> bool {
+    async fn loses_connection(mut self, command: &str) -> bool {
         self.0.get_mut().write_all(format!("{command}PING\r\n").as_bytes()).await.expect("write");
         loop {
             let mut line = String::new();
@@ -227,7 +227,7 @@ async fn subscriptions_and_bytes_of_a_watcher_are_limited() {
     for (bytes, is_too_large) in [(1024, false), (1025, true)] {
         let (probe, _) = watcher(&network, &network.consumer.key).await;
         let command = format!("PUB {subject} {bytes}\r\n{}\r\n", "x".repeat(bytes));
-        assert_eq!(probe.is_disconnected_by(&command).await, is_too_large, "{bytes} bytes");
+        assert_eq!(probe.loses_connection(&command).await, is_too_large, "{bytes} bytes");
     }
 }
 
