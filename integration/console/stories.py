@@ -352,6 +352,38 @@ def an_owner_pairs_an_island(browser, network, agent):
     expect(page.locator("figure.plot canvas")).to_have_count(1)
 
 
+def an_owner_pauses_an_island_remotely(browser, network, agent):
+    page = browser.signed_in(network.owner)
+    state = os.path.join(network.folder, "island-1")
+
+    def command(verb):
+        return subprocess.run([agent, verb, "--state-dir", state], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    def shows(text):
+        def holds():
+            page.reload()
+            return text in page.locator("main").inner_text()
+
+        eventually(holds)
+
+    page.goto(f"/console/islands/{network.host}")
+    expect(page.locator("main")).to_contain_text("No order applies")
+    page.get_by_role("button", name=re.compile("^Stop at once ")).click()
+    expect(page.locator(".notice.good")).to_contain_text("The Island is paused")
+    shows("Paused from here")
+    assert "ordered remotely" in command("status")
+    page.get_by_role("button", name=re.compile("^Work again ")).click()
+    expect(page.locator(".notice.good")).to_contain_text("are ended")
+    shows("No order applies")
+    # A pause on the machine is shown, and is not ended from here.
+    command("pause")
+    shows("by a command on the machine itself")
+    page.get_by_role("button", name=re.compile("^Work again ")).click()
+    shows("by a command on the machine itself")
+    assert command("resume") == "working\n"
+    shows("No order applies")
+
+
 def an_operator_runs_the_network(browser, network):
     page = browser.signed_in(network.consumer)
     # A publication with hostile names is reviewed, and approved.
@@ -551,11 +583,16 @@ def main():
             an_operator_runs_the_network,
             roles_are_apart,
             an_owner_pairs_an_island,
+            an_owner_pauses_an_island_remotely,
             hostile_text_stays_text,
             pages_are_accessible,
             the_first_view_is_small,
         ]
-        with_agent = (a_waiting_job_explains_itself_and_is_cancelled, an_owner_pairs_an_island)
+        with_agent = (
+            a_waiting_job_explains_itself_and_is_cancelled,
+            an_owner_pairs_an_island,
+            an_owner_pauses_an_island_remotely,
+        )
         more = {**dict.fromkeys(with_agent, lambda: (agent,)), pages_are_accessible: lambda: (axe,), roles_are_apart: lambda: (guest,)}
         for story in stories:
             if only and story.__name__ not in only:

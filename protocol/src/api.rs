@@ -21,7 +21,7 @@ use self::claim::{Claim, ClaimVerb};
 use crate::{
     cargo::CargoEntry,
     credits::MicroCredits,
-    host::Capabilities,
+    host::{Capabilities, ControlState},
     ids::{AccountId, HostId, JobId, Nonce, Slug},
     job::{JobStatus, Usage},
     preferences::Preferences,
@@ -326,6 +326,17 @@ pub struct Pair {
     /// The code that the Island shows; lower case and dashes are accepted.
     #[cfg_attr(feature = "openapi", schemars(length(min = 6, max = 32)))]
     pub code: String,
+}
+
+/// Answer to `POST /hosts/:id/pause`, `/drain` and `/resume`: what applies to the Island now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct HostControl {
+    /// The Island.
+    pub host_id: HostId,
+    /// The order that applies, and where it was given.
+    #[serde(flatten)]
+    pub control: ControlState,
 }
 
 /// Answer to `POST /island/check`: the progress of a real job on this Island.

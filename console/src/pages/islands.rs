@@ -2,9 +2,9 @@
 
 use axum::{extract::Path, response::Response};
 use island_protocol::{
-    api::{Data, HostView, Pair, recommendation::Recommendations},
+    api::{Data, HostControl, HostView, Pair, recommendation::Recommendations},
     fabric::Heartbeat,
-    host::{GpuLoad, HostModel, RunningJob, SandboxLevel},
+    host::{ControlState, GpuLoad, HostModel, Order, RunningJob, SandboxLevel},
 };
 
 use super::{duration, megabytes};
@@ -229,17 +229,65 @@ pub(super) async fn get(member: Member, Path(id): Path<String>) -> Response {
             ..Table::default()
         };
         blocks.push(Block::Panel(t("islands.advice").to_owned(), vec![Block::Table(table)]));
-        blocks.push(Block::Panel(
-            t("islands.control").to_owned(),
-            vec![
-                Block::Text(t("islands.control_help").to_owned()),
-                Block::Copy(t("islands.pause").to_owned(), "island-agent pause".to_owned()),
-                Block::Copy(t("islands.resume").to_owned(), "island-agent resume".to_owned()),
-                Block::Copy(t("islands.drain").to_owned(), "island-agent drain".to_owned()),
-            ],
-        ));
+    }
+    if own.is_some() {
+        blocks.push(control(&island, heartbeat.and_then(|heartbeat| heartbeat.control)));
     }
     member.page(island.name.clone(), "", blocks)
+}
+
+/// Buttons for the orders that the Island accepts remotely, and the commands on the machine.
+fn control(island: &HostView, state: Option<ControlState>) -> Block {
+    let commands = vec![
+        Block::Copy(t("islands.pause").to_owned(), "island-agent pause".to_owned()),
+        Block::Copy(t("islands.resume").to_owned(), "island-agent resume".to_owned()),
+        Block::Copy(t("islands.drain").to_owned(), "island-agent drain".to_owned()),
+    ];
+    let mut blocks = Vec::new();
+    let Some(state) = state.filter(|state| state.allowed) else {
+        let key = if island.status == "offline" { "control.offline" } else { "control.closed" };
+        blocks.push(Block::Text(t(key).to_owned()));
+        blocks.push(Block::Copy(t("control.allow").to_owned(), "[control]\nallow_remote = true".to_owned()));
+        blocks.extend(commands);
+        return Block::Panel(t("islands.control").to_owned(), blocks);
+    };
+    let key = match (state.order, state.remote) {
+        (None | Some(Order::Resume), _) => "control.rules",
+        (Some(Order::Pause), true) => "control.paused",
+        (Some(Order::Drain), true) => "control.draining",
+        (Some(_), false) => "control.local",
+    };
+    blocks.push(Block::Text(t(key).to_owned()));
+    let button = |order: Order, key: &str| {
+        let label = format!("{} {}", t(key), island.name);
+        Form::button(format!("/console/islands/{}/{}", island.id, order.as_str()), t(key), label)
+    };
+    let mut forms = Vec::new();
+    if state.order.is_some() {
+        forms.push(button(Order::Resume, "islands.resume"));
+    }
+    if state.order != Some(Order::Pause) {
+        forms.push(button(Order::Pause, "islands.pause").bad());
+    }
+    if state.order.is_none() {
+        forms.push(button(Order::Drain, "islands.drain"));
+    }
+    blocks.push(Block::Facts(vec![(t("keys.change").to_owned(), Cell::Actions(forms))]));
+    blocks.push(Block::Fold(t("control.here").to_owned(), commands));
+    Block::Panel(t("islands.control").to_owned(), blocks)
+}
+
+/// `POST /console/islands/:id/pause`, `/drain` and `/resume`.
+pub(super) async fn order(member: Member, Path((id, verb)): Path<(String, String)>) -> Response {
+    let Ok(order) = verb.parse::<Order>() else {
+        return crate::web::not_found(&member.visit, Some(&member.who));
+    };
+    let page = format!("/console/islands/{}", encoded(&id));
+    let path = format!("/hosts/{}/{}", encoded(&id), order.as_str());
+    match member.visit.api.post::<Data<HostControl>>(&path, &()).await {
+        Ok(_) => done(&page, &format!("ordered_{}", order.as_str())),
+        Err(failure) => member.failed(failure, &page),
+    }
 }
 
 /// What an Island does now.

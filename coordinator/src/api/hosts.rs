@@ -1,5 +1,6 @@
 //! `GET /hosts`, `GET /hosts/:id` and `GET /hosts/:id/karma`.
 
+pub(super) mod control;
 pub(super) mod pair;
 
 use std::sync::Arc;

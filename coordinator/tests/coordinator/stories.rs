@@ -35,6 +35,7 @@ mod publications;
 mod quotas;
 mod reads;
 mod reasoning;
+mod remote_orders;
 mod requests;
 mod rerank;
 mod responses;

@@ -261,6 +261,12 @@ pub enum AdminAction {
     ApproveCargo,
     /// Refuse to serve it, or to serve it any longer.
     RejectCargo,
+    /// Pause an Island, by its owner's account.
+    OrderPause,
+    /// Give an Island no new jobs, by its owner's account.
+    OrderDrain,
+    /// End such an order.
+    OrderResume,
 }
 
 impl AdminAction {
@@ -278,7 +284,7 @@ pub struct AuditEntry {
     pub id: String,
     /// Time of the action.
     pub created_at: Timestamp,
-    /// The operator's account; absent for a command on the coordinator's machine.
+    /// The account that did it; absent for a command on the coordinator's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<AccountId>,
     /// The action.

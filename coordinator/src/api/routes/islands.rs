@@ -2,7 +2,7 @@
 
 use island_protocol::{
     api::{
-        Data, Enroll, HostCredentials, HostView, IslandCheck, Pair, Pairing,
+        Data, Enroll, HostControl, HostCredentials, HostView, IslandCheck, Pair, Pairing,
         claim::IslandRequest,
         key::Scope,
         network::{HostKarma, NetworkNotices, NetworkStats},
@@ -18,6 +18,14 @@ use crate::{
     api::{artifacts, hosts, island, network},
     openapi::operation::Operation,
 };
+
+/// A remote order of an owner.
+fn ordered(id: &'static str, summary: &'static str) -> Operation {
+    Operation::keyed("Islands", id, summary, Scope::Write)
+        .segment("id", "The Island.", &uuid())
+        .fails(&[Code::HostNotFound, Code::RemoteControlDisabled, Code::HostUnreachable, Code::OrderRefused])
+        .answers::<Data<HostControl>>(200, "What applies to the Island now")
+}
 
 #[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn add(routes: Routes) -> Routes {
@@ -43,6 +51,23 @@ pub(super) fn add(routes: Routes) -> Routes {
                 .segment("id", "The Island.", &uuid())
                 .fails(&[Code::HostNotFound])
                 .answers::<Data<HostKarma>>(200, "Hours of successful computation"),
+        )
+        .post(
+            "/hosts/{id}/pause",
+            hosts::control::pause,
+            ordered("pauseOwnHost", "Pause an Island of your account")
+                .about("Running jobs are handed back and continue on other Islands. The settings of the Island must allow remote orders; a command on the machine overrides them."),
+        )
+        .post(
+            "/hosts/{id}/drain",
+            hosts::control::drain,
+            ordered("drainOwnHost", "Give an Island of your account no new jobs").about("Running jobs may finish."),
+        )
+        .post(
+            "/hosts/{id}/resume",
+            hosts::control::resume,
+            ordered("resumeOwnHost", "End a remote pause or drain")
+                .about("A pause that was ordered on the machine itself continues."),
         )
         .get(
             "/artifacts/{digest}",
