@@ -97,7 +97,7 @@ pub enum OwnerOrder {
 pub struct Orders {
     /// The owner's last command on this machine.
     pub local: OwnerOrder,
-    /// The remote order; `None` if there is none, it was ended, or the settings do not allow any.
+    /// The remote order; `None` if none was given, it was ended, or the settings do not allow any.
     pub remote: Option<RemoteOrder>,
 }
 

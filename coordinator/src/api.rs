@@ -49,6 +49,7 @@ mod session;
 mod signup;
 mod slots;
 mod statement;
+mod usage;
 mod workloads;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};

@@ -273,6 +273,15 @@ def waits_and_is_cancelled(browser, network):
     submit(page, "sim-chat", extra={"prompt": "later"})
     expect(page.locator("#waiting")).to_be_visible()
     expect(page.locator("#waiting")).not_to_be_empty()
+    # An operator finds it by its reason.
+    operator = browser.signed_in(network.consumer)
+    operator.goto("/console/admin/queue")
+    operator.get_by_role("link", name="draining", exact=True).click()
+    expect(operator.locator("main")).to_contain_text("1 Island takes no new jobs")
+    operator.goto("/console/admin/fleet?status=paused")
+    expect(operator.locator("tbody tr")).to_have_count(1)
+    operator.goto("/console/admin/fleet?status=online")
+    expect(operator.locator("tbody tr")).to_have_count(0)
     page.get_by_role("button", name="Cancel").click()
     expect(page.locator("#badge")).to_have_text("cancelled")
     page.get_by_role("button", name="Delete the data of this job").click()
@@ -509,7 +518,7 @@ def pages_are_accessible(browser, network, axe):
     pages = ["/", "/console/sign-in", "/console/chat", "/console/cargos", "/console/cargos/tiny-paint", "/console/jobs",
              "/console/keys", "/console/usage", "/console/ledger", "/console/islands", f"/console/islands/{network.host}",
              "/console/market", "/console/network", "/console/publications", "/console/earnings", "/console/admin",
-             "/console/admin/accounts", "/console/admin/fleet", "/console/admin/cargos", "/console/admin/audit-log"]
+             "/console/admin/accounts", "/console/admin/queue", "/console/admin/fleet", "/console/admin/cargos", "/console/admin/audit-log"]
     for scheme, width in [("light", 1280), ("dark", 360)]:
         page = browser.signed_in(network.consumer, color_scheme=scheme, viewport={"width": width, "height": 800})
         for path in pages:

@@ -1,6 +1,7 @@
 //! HTTP bodies under `/api/v1`, except chat.
 
 pub mod admin;
+pub mod advice;
 pub mod claim;
 pub mod key;
 pub mod ledger;
@@ -13,6 +14,7 @@ pub mod quota;
 pub mod recommendation;
 pub mod signup;
 pub mod statement;
+pub mod usage;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -253,6 +255,17 @@ pub struct WorkloadView {
     /// A valid input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub example: Option<Value>,
+}
+
+/// Answer to `GET /hosts`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct HostList {
+    /// The Islands, or a page of them, in the order of their ids.
+    pub data: Vec<HostView>,
+    /// Position in the list, if the request had a `limit` or an `offset`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta: Option<PageMeta>,
 }
 
 /// An Island in `GET /hosts` and `GET /hosts/:id`.

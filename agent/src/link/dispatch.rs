@@ -190,8 +190,8 @@ fn age_refusal(age_ms: i64) -> Option<Refusal> {
     is_outside.then(|| Refusal { reason: RefusalReason::Other, message: WRONG_CLOCK.to_owned() })
 }
 
-/// Reads an order that a coordinator has just signed for this Island; `age_ms` returns the age of a time. The subject is signed, too, so an
-/// order for another Island is none for this one.
+/// Reads an order that a coordinator has just signed for this Island; `age_ms` returns the age of a time. The signature covers the subject,
+/// which names the Island.
 fn read_order(
     key: &str,
     message: &Message,

@@ -4,6 +4,7 @@ mod support;
 
 mod accounts;
 mod admission;
+mod advice;
 mod artifacts;
 mod audio;
 mod backup;
@@ -43,3 +44,4 @@ mod restart;
 mod retention;
 mod sign_in;
 mod signup;
+mod usage;

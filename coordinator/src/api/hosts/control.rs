@@ -28,6 +28,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same, and the time in which the connection must accept the request.
 const SEND_TIMEOUT: Duration = Duration::from_secs(8);
 
+/// Characters of an Island's message that are passed on.
+const MAX_MESSAGE: usize = 300;
+
 type Answer = Result<Json<Data<HostControl>>, ApiError>;
 
 /// Hands the Island's jobs back and gives it none.
@@ -66,6 +69,7 @@ async fn order(api: &Api, caller: Caller, id: &str, order: Order) -> Answer {
         return Ok(Json(Data { data: HostControl { host_id, control: reply.control } }));
     }
     let message = reply.message.unwrap_or_else(|| "the Island refused the order".to_owned());
+    let message: String = message.chars().take(MAX_MESSAGE).collect();
     let code = if reply.control.allowed { Code::OrderRefused } else { Code::RemoteControlDisabled };
     Err(ApiError::new(code, message))
 }
@@ -86,8 +90,8 @@ async fn record(api: &Api, caller: Caller, host_id: HostId, order: Order) -> Res
     Ok(())
 }
 
-/// An Island of the caller's account. Those of others cannot be told from those that do not exist.
-async fn own(api: &Api, caller: Caller, id: &str) -> Result<HostId, ApiError> {
+/// An Island of the caller's account. Those of others are answered as those that do not exist.
+pub(super) async fn own(api: &Api, caller: Caller, id: &str) -> Result<HostId, ApiError> {
     let unknown = || ApiError::new(Code::HostNotFound, "there is no such Island of this account");
     let id: HostId = id.parse().map_err(|_| unknown())?;
     let found = api.execution.account_and_key(id).await?;
