@@ -190,7 +190,12 @@ impl Agent {
         let cache = Cache::open_for(cache_config(&config), Arc::new(destinations))?;
         let cache_dir = config.cache_dir();
         let earnings = Arc::new(Earnings::load(&state));
-        let governor = Arc::new(Governor::load(config.policy.clone(), &state, meter.latest()));
+        let governor = Arc::new(Governor::load(
+            config.policy.clone(),
+            &state,
+            config.control.allow_remote,
+            meter.latest(),
+        ));
         let (traces, exporter) = traces(&config.otlp);
         let supervisor = Supervisor::new(Parts {
             capabilities,
@@ -345,6 +350,7 @@ impl Agent {
             identity: Arc::clone(&self.identity),
             credentials,
             fabric: Arc::clone(&self.fabric),
+            governor: Arc::clone(&self.sources.governor),
             supervisor: Arc::clone(&self.supervisor),
             nats_url: self.nats_url.clone(),
             allow_plaintext: self.allow_plaintext,

@@ -97,8 +97,18 @@ pub struct Config {
     pub policy: Rules,
     /// The owner's page on this machine.
     pub page: PageSection,
+    /// Orders of the owner's account.
+    pub control: ControlSection,
     /// Where metrics and traces are sent.
     pub otlp: OtlpSection,
+}
+
+/// Orders of the owner's account, from the console or the command line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ControlSection {
+    /// Whether the account may pause, drain and resume this Island remotely. Commands on this machine override it.
+    pub allow_remote: bool,
 }
 
 /// The owner's page on this machine.
@@ -238,6 +248,7 @@ impl Default for Config {
             preload: PreloadSection::default(),
             policy: Rules::default(),
             page: PageSection::default(),
+            control: ControlSection::default(),
             otlp: OtlpSection::default(),
         }
     }

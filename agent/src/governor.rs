@@ -8,20 +8,28 @@ use std::{
 };
 
 use island_daemon::{chain::Chain, files::write_atomic, latest::Latest};
-use island_protocol::time::Timestamp;
+use island_protocol::{
+    host::{ControlState, Order},
+    time::Timestamp,
+};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::policy::{
-    Cause, OwnerOrder, Rules, Stance, Verdict, decide,
+    Cause, Orders, OwnerOrder, Rules, Stance, Verdict, decide,
     gpus::paused_gpus,
     presence::{LoginManager, Presence},
     schedule::Moment,
     sensors::{SensorReadings, Terminals},
 };
 use crate::{clock, inventory::meter::Sample, journal::boot_id, supervisor::Supervisor};
+
+mod remote;
+
+use remote::RemoteOrders;
+pub use remote::RemoteRefusal;
 
 /// Time between two evaluations if an owner may return to the machine, which must be free within a second.
 const QUICK: Duration = Duration::from_millis(400);
@@ -117,6 +125,8 @@ pub struct Governor {
     file: PathBuf,
     /// Held while the file is written or removed: file and memory change together.
     kept: Mutex<Kept>,
+    /// Orders of the owner's account, if the settings allow them.
+    remote: Option<RemoteOrders>,
     /// Until when an update holds the agent, in milliseconds since boot. Beside the owner's order, which it never changes.
     held_until_ms: Mutex<Option<u64>>,
     presence: Mutex<Presence>,
@@ -125,8 +135,9 @@ pub struct Governor {
 }
 
 impl Governor {
-    /// Loads the order that is stored in the folder `state`. An order that cannot be read counts as a pause.
-    pub fn load(rules: Rules, state: &Path, load: watch::Receiver<Arc<Sample>>) -> Self {
+    /// Loads the orders that are stored in the folder `state`; remote ones only if they are allowed. An order that cannot be read
+    /// counts as a pause.
+    pub fn load(rules: Rules, state: &Path, allow_remote: bool, load: watch::Receiver<Arc<Sample>>) -> Self {
         let file = state.join(FILE);
         let kept = Mutex::new(Kept::read(&file));
         let governor = Self {
@@ -136,6 +147,7 @@ impl Governor {
             load,
             file,
             kept,
+            remote: allow_remote.then(|| RemoteOrders::read(state)),
             held_until_ms: Mutex::default(),
             presence: Mutex::default(),
             changed: Notify::new(),
@@ -160,13 +172,35 @@ impl Governor {
         kept.order
     }
 
-    /// Applies an order of the owner. When this returns, the order is on disk and no job is accepted against it.
+    /// The order on this machine and the remote one.
+    pub fn orders(&self) -> Orders {
+        Orders { local: self.order(), remote: self.remote.as_ref().and_then(RemoteOrders::get) }
+    }
+
+    /// What is reported about orders.
+    pub fn control(&self) -> ControlState {
+        self.orders().state(self.remote.is_some())
+    }
+
+    /// Applies an order of the owner's account, signed at `sent_at`. It never changes an order that was given on this machine.
+    pub fn set_remote(&self, order: Order, sent_at: Timestamp) -> Result<(), RemoteRefusal> {
+        self.remote.as_ref().ok_or(RemoteRefusal::NotAllowed)?.set(order, sent_at)?;
+        self.evaluate();
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Applies an order of the owner, which ends a remote one. When this returns, the order is on disk and no job is accepted
+    /// against it.
     pub fn set_order(&self, order: OwnerOrder) -> io::Result<Verdict> {
         {
             let new = Kept::new(order, clock::now(), clock::boot_ms());
             let mut kept = self.kept.lock();
             new.write(&self.file)?;
             *kept = new;
+        }
+        if let Some(remote) = &self.remote {
+            remote.end()?;
         }
         self.evaluate();
         self.changed.notify_one();
@@ -235,9 +269,10 @@ impl Governor {
         let idle = (self.rules.idle_minutes > 0).then(idle).flatten();
         let load = self.load.latest();
         let readings = SensorReadings::of(&load, idle, &self.rules.gpu);
-        let (moment, order) = (Moment::now(), self.order());
+        let (moment, orders) = (Moment::now(), self.orders());
+        let control = orders.state(self.remote.is_some());
         let before = self.stance.latest();
-        let mut verdict = decide(&self.rules, order, moment, &readings, &before.verdict);
+        let mut verdict = decide(&self.rules, orders, moment, &readings, &before.verdict);
         if verdict == Verdict::Yes && self.is_held() {
             verdict =
                 Verdict::Finish { cause: Cause::Updating, reason: "an update is about to start".into() };
@@ -254,8 +289,9 @@ impl Governor {
             tracing::info!(gpu = index, "a GPU is no longer paused");
         }
         self.stance.send_if_modified(|stance| {
-            let is_new = stance.verdict != verdict || stance.paused_gpus != paused_gpus;
-            (stance.verdict, stance.paused_gpus) = (verdict, paused_gpus);
+            let is_new =
+                stance.verdict != verdict || stance.paused_gpus != paused_gpus || stance.control != control;
+            (stance.verdict, stance.paused_gpus, stance.control) = (verdict, paused_gpus, control);
             is_new
         });
     }
@@ -267,7 +303,7 @@ mod tests {
     use crate::policy::Cause;
 
     fn governor(state: &Path) -> Governor {
-        Governor::load(Rules::default(), state, watch::channel(Arc::new(Sample::default())).1)
+        Governor::load(Rules::default(), state, true, watch::channel(Arc::new(Sample::default())).1)
     }
 
     #[test]
@@ -358,5 +394,34 @@ mod tests {
         std::thread::sleep(Duration::from_millis(5));
         governor.evaluate();
         assert_eq!(governor.stance().latest().verdict, Verdict::Yes, "it expires");
+    }
+
+    #[test]
+    fn a_local_order_overrides_a_remote_one() {
+        let state = tempfile::tempdir().expect("a folder");
+        let at = Timestamp::from_unix_ms;
+        let governor = governor(state.path());
+        governor.set_remote(Order::Pause, at(1)).expect("stored");
+        assert_eq!(governor.stance().latest().verdict.cause(), Some(Cause::Paused), "at once");
+        assert!(governor.stance().latest().control.remote);
+        // A command on this machine ends it.
+        governor.set_order(OwnerOrder::None).expect("stored");
+        assert_eq!(governor.stance().latest().verdict, Verdict::Yes);
+        // A local pause is not ended remotely.
+        governor.set_order(OwnerOrder::Pause { until: None }).expect("stored");
+        governor.set_remote(Order::Resume, at(2)).expect("stored");
+        assert_eq!(governor.stance().latest().verdict.cause(), Some(Cause::Paused));
+        assert!(!governor.control().remote);
+    }
+
+    #[test]
+    fn remote_orders_need_permission() {
+        let state = tempfile::tempdir().expect("a folder");
+        governor(state.path()).set_remote(Order::Drain, Timestamp::from_unix_ms(1)).expect("stored");
+        let closed = Governor::load(Rules::default(), state.path(), false, watch::channel(Arc::default()).1);
+        assert_eq!(closed.stance().latest().verdict, Verdict::Yes, "what was ordered before has no effect");
+        let refused = closed.set_remote(Order::Pause, Timestamp::from_unix_ms(2));
+        assert!(matches!(refused, Err(RemoteRefusal::NotAllowed)), "{refused:?}");
+        assert_eq!(closed.control(), ControlState::default());
     }
 }

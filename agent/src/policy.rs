@@ -5,7 +5,13 @@
 
 use std::{fmt, time::Duration};
 
-use island_protocol::{asking::Asking, cargo::RuntimeType, ids::Slug, time::Timestamp};
+use island_protocol::{
+    asking::Asking,
+    cargo::RuntimeType,
+    host::{ControlState, Order},
+    ids::Slug,
+    time::Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 pub mod gpus;
@@ -18,6 +24,9 @@ use crate::clock;
 use gpus::{GpuRule, PausedGpus};
 use schedule::{Moment, Window};
 use sensors::SensorReadings;
+
+/// How a remote order is described.
+const REMOTE: &str = "ordered remotely by the owner's account";
 
 /// Share of a limit below which work resumes, so that it does not stop and resume every minute.
 const RECOVERED: f32 = 0.92;
@@ -67,7 +76,7 @@ pub enum RunningJobs {
     Finish,
 }
 
-/// The owner's last command.
+/// The owner's last command on this machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "order")]
 pub enum OwnerOrder {
@@ -81,6 +90,58 @@ pub enum OwnerOrder {
     },
     /// No new jobs; running jobs may finish.
     Drain,
+}
+
+/// The order on this machine, and the last one from the owner's account.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// The owner's last command on this machine.
+    pub local: OwnerOrder,
+    /// The remote order; `None` if none was given, it was ended, or the settings do not allow any.
+    pub remote: Option<RemoteOrder>,
+}
+
+/// A remote order, which applies until it is ended remotely or on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RemoteOrder {
+    /// No jobs.
+    Pause,
+    /// No new jobs; running jobs may finish.
+    Drain,
+}
+
+impl From<OwnerOrder> for Orders {
+    fn from(local: OwnerOrder) -> Self {
+        Self { local, remote: None }
+    }
+}
+
+impl Orders {
+    /// The remote order, if no order on this machine overrides it.
+    pub fn applied_remote(self) -> Option<RemoteOrder> {
+        self.remote.filter(|_| self.local == OwnerOrder::None)
+    }
+
+    /// The order that applies. One that was given on this machine always does, also beside a stricter remote one:
+    /// the person at the machine decides what happens to it.
+    pub fn effective(self) -> OwnerOrder {
+        match self.applied_remote() {
+            Some(RemoteOrder::Pause) => OwnerOrder::Pause { until: None },
+            Some(RemoteOrder::Drain) => OwnerOrder::Drain,
+            None => self.local,
+        }
+    }
+
+    /// What is reported about it.
+    pub fn state(self, is_allowed: bool) -> ControlState {
+        let order = match self.effective() {
+            OwnerOrder::None => None,
+            OwnerOrder::Pause { .. } => Some(Order::Pause),
+            OwnerOrder::Drain => Some(Order::Drain),
+        };
+        ControlState { allowed: is_allowed, order, remote: self.applied_remote().is_some() }
+    }
 }
 
 /// Why no jobs run.
@@ -166,6 +227,8 @@ pub struct Stance {
     pub paused_gpus: PausedGpus,
     /// Whether the agent is stopping.
     pub is_stopping: bool,
+    /// The order behind the verdict, and whether remote orders are allowed.
+    pub control: ControlState,
 }
 
 impl Stance {
@@ -177,14 +240,19 @@ impl Stance {
 
 impl Default for Stance {
     fn default() -> Self {
-        Self { verdict: Verdict::Yes, paused_gpus: PausedGpus::new(), is_stopping: false }
+        Self {
+            verdict: Verdict::Yes,
+            paused_gpus: PausedGpus::new(),
+            is_stopping: false,
+            control: ControlState::default(),
+        }
     }
 }
 
-/// Returns what follows from the rules, the owner's order, which is not over, and the sensors; `before` is the previous result.
+/// Returns what follows from the rules, the owner's orders, which are not over, and the sensors; `before` is the previous result.
 pub fn decide(
     rules: &Rules,
-    order: OwnerOrder,
+    orders: impl Into<Orders>,
     moment: Moment,
     readings: &SensorReadings,
     before: &Verdict,
@@ -194,7 +262,11 @@ pub fn decide(
         RunningJobs::HandBack => Verdict::Leave { cause, reason },
         RunningJobs::Finish => Verdict::Finish { cause, reason },
     };
-    match order {
+    let orders = orders.into();
+    match orders.effective() {
+        OwnerOrder::Pause { until: None } if orders.applied_remote().is_some() => {
+            return leave(Cause::Paused, format!("{REMOTE}, until resumed"));
+        }
         OwnerOrder::Pause { until: None } => {
             return leave(Cause::Paused, "until `island-agent resume`".into());
         }
@@ -202,7 +274,8 @@ pub fn decide(
             return leave(Cause::Paused, format!("until {}", clock::local(until)));
         }
         OwnerOrder::Drain => {
-            return Verdict::Finish { cause: Cause::Draining, reason: "requested by the owner".into() };
+            let reason = if orders.applied_remote().is_some() { REMOTE } else { "requested by the owner" };
+            return Verdict::Finish { cause: Cause::Draining, reason: reason.into() };
         }
         OwnerOrder::None => {}
     }
@@ -269,6 +342,19 @@ mod tests {
 
     fn cause(rules: &Rules, order: OwnerOrder, readings: &SensorReadings) -> Option<Cause> {
         decide(rules, order, at(0, 0), readings, &Verdict::Yes).cause()
+    }
+
+    #[test]
+    fn an_order_on_this_machine_overrides_any_remote_one() {
+        for remote in [None, Some(RemoteOrder::Pause), Some(RemoteOrder::Drain)] {
+            for local in [OwnerOrder::Pause { until: None }, OwnerOrder::Drain] {
+                let orders = Orders { local, remote };
+                assert_eq!((orders.effective(), orders.applied_remote()), (local, None), "{orders:?}");
+            }
+        }
+        let orders = Orders { local: OwnerOrder::None, remote: Some(RemoteOrder::Drain) };
+        let state = ControlState { allowed: true, order: Some(Order::Drain), remote: true };
+        assert_eq!((orders.effective(), orders.state(true)), (OwnerOrder::Drain, state));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) use self::{
     admin::{
         AccountKeys, AccountQuotas, Accounts, Admin, AnnotateIsland, AuditLog, Cargos, ChangeCredits,
         CreateAccount, CreateInvitation, CreatePayout, Invitations, Islands, ListIslands, Maintenance,
-        Notices, OnAccount, OnCargo, OnIsland, OnPayout, Payouts, Refund, Review, Why,
+        Notices, OnAccount, OnCargo, OnIsland, OnPayout, Payouts, QueueOptions, Refund, Review, Why,
     },
     catalogue::{CargoFilter, Hosts, Workloads},
     dev::Dev,
@@ -201,6 +201,8 @@ pub(crate) enum Account {
     Ledger(Ledger),
     /// What you spent and earned in a month
     Statement(StatementOptions),
+    /// Ended jobs, tokens and credits by day, Cargo and key
+    Usage(UsageOptions),
     /// Quotas of your account and of the key in use, and how much of them is used
     Quotas,
 }
@@ -211,6 +213,16 @@ pub(crate) struct StatementOptions {
     #[arg(long, value_parser = values::month)]
     pub(crate) month: Option<Timestamp>,
     /// Print every entry as CSV
+    #[arg(long)]
+    pub(crate) csv: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UsageOptions {
+    /// The calendar month, UTC, such as 2026-11 [default: the last two weeks]
+    #[arg(long, value_parser = values::month)]
+    pub(crate) month: Option<Timestamp>,
+    /// Print the rows as CSV
     #[arg(long)]
     pub(crate) csv: bool,
 }

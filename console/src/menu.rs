@@ -20,6 +20,7 @@ const USE: Pages = &[
 const SHARE: Pages = &[("/console/islands", "nav.islands"), ("/console/earnings", "nav.earnings")];
 const OPERATE: Pages = &[
     ("/console/admin", "nav.admin"),
+    ("/console/admin/queue", "nav.queue"),
     ("/console/admin/fleet", "nav.fleet"),
     ("/console/admin/accounts", "nav.accounts"),
     ("/console/admin/invitations", "nav.invitations"),

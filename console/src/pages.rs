@@ -81,6 +81,7 @@ pub(crate) fn routes() -> Router<Arc<Console>> {
         .route("/console/publications/{id}/withdraw", post(publications::withdraw))
         .route("/console/islands", get(islands::list).post(islands::pair))
         .route("/console/islands/{id}", get(islands::get))
+        .route("/console/islands/{id}/{verb}", post(islands::order))
         .route("/console/market", get(market::list))
         .route("/console/market/{slug}", get(market::history))
         .route("/console/network", get(network::page))

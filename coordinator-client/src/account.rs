@@ -8,6 +8,7 @@ use island_protocol::{
         quota::{OwnQuotas, QuotaView, Quotas},
         signup::{FinishLogin, SignUp, SignedUp},
         statement::Statement,
+        usage::AccountUsage,
     },
     ids::ApiKeyId,
     time::Timestamp,
@@ -62,6 +63,18 @@ impl Client {
     /// `GET /account/statement` as CSV, one line per entry.
     pub fn statement_csv(&self, from: Option<Timestamp>, until: Option<Timestamp>) -> Request<String> {
         let call = Call::get("read the statement", &["account", "statement"]);
+        Request::text(self, call.query("from", from).query("until", until).query("format", Some("csv")))
+    }
+
+    /// `GET /account/usage`: ended jobs by day, Cargo and key, from the day of `from` to that of `until`; the last two weeks by default.
+    pub fn usage(&self, from: Option<Timestamp>, until: Option<Timestamp>) -> Request<AccountUsage> {
+        let call = Call::get("read the usage", &["account", "usage"]);
+        Request::data(self, call.query("from", from).query("until", until))
+    }
+
+    /// `GET /account/usage` as CSV, one line per row.
+    pub fn usage_csv(&self, from: Option<Timestamp>, until: Option<Timestamp>) -> Request<String> {
+        let call = Call::get("read the usage", &["account", "usage"]);
         Request::text(self, call.query("from", from).query("until", until).query("format", Some("csv")))
     }
 

@@ -5,7 +5,7 @@ use island_protocol::{
         Page,
         admin::{
             AdminAccount, AdminHost, AnnotateHost, AuditEntry, CargoState, ChangeCredits, CreateAccount,
-            CreateNotice, CreatedAccount, Reason, RefundedJob,
+            CreateNotice, CreatedAccount, Queue, Reason, RefundedJob,
         },
         key::{KeyView, RevokedKey},
         network::{NetworkNotices, Notice},
@@ -20,7 +20,27 @@ use island_protocol::{
 
 use crate::{call::Call, client::Client, request::Request};
 
+/// Restricts the waiting jobs of [`Client::queue`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QueueFilter {
+    /// Only jobs of this account.
+    pub account: Option<AccountId>,
+    /// Only jobs of this Cargo.
+    pub cargo: Option<String>,
+    /// Only jobs that wait for this reason, such as `no_slot`.
+    pub reason: Option<String>,
+}
+
 impl Client {
+    /// `GET /admin/queue`: jobs that wait for an Island, in the order in which they are placed.
+    pub fn queue(&self, filter: &QueueFilter, limit: u64, offset: u64) -> Request<Queue> {
+        let call = Call::get("list the waiting jobs", &["admin", "queue"])
+            .query("account", filter.account)
+            .query("workload", filter.cargo.as_deref())
+            .query("reason", filter.reason.as_deref());
+        Request::plain(self, call.query("limit", Some(limit)).query("offset", Some(offset)))
+    }
+
     /// `GET /admin/accounts`, oldest first; only the one with this e-mail address, if one is given.
     pub fn accounts(&self, email: Option<&str>, limit: u64, offset: u64) -> Request<Page<AdminAccount>> {
         let call = Call::get("list the accounts", &["admin", "accounts"]).query("email", email);

@@ -2,12 +2,14 @@
 
 use island_protocol::{
     api::{
-        Health, HostView,
+        Health, HostControl, HostView,
         market::MarketRate,
         network::{HostKarma, NetworkNotices, NetworkStats},
     },
+    host::Order,
     ids::HostId,
 };
+use serde_json::json;
 
 use crate::{call::Call, client::Client, request::Request};
 
@@ -40,6 +42,12 @@ impl Client {
     /// `GET /hosts/:id/karma`: hours of successful computation.
     pub fn host_karma(&self, id: HostId) -> Request<HostKarma> {
         Request::data(self, Call::get("read the Island's karma", &["hosts", &id.to_string(), "karma"]))
+    }
+
+    /// `POST /hosts/:id/pause`, `/drain` or `/resume`: an order to an Island of the key's account. Repeating it changes nothing.
+    pub fn order_host(&self, id: HostId, order: Order) -> Request<HostControl> {
+        let path = ["hosts", &id.to_string(), order.as_str()];
+        Request::data(self, Call::post("give the Island an order", &path, &json!({})).harmless())
     }
 
     /// `GET /market/rates`: every Cargo's price over the last day.

@@ -51,6 +51,7 @@ mod signup;
 mod slots;
 mod speech;
 mod statement;
+mod usage;
 mod workloads;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};

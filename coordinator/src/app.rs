@@ -281,6 +281,7 @@ fn spawn_maintenance(config: &Config, execution: &Execution, keys: &FabricKeys, 
         clock: context.clock.clone(),
         retention: config.retention.clone(),
         credentials_ms: i64::from(credentials_s) * 1000,
+        unindexed: config.database.url.clone(),
         metrics: context.metrics.clone(),
         stop: stop.clone(),
     };

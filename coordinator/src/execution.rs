@@ -32,6 +32,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use island_daemon::traces::{Span, Traces};
 use island_protocol::{
+    api::admin::WaitingJob,
     ids::{AccountId, HostId, InstanceId, JobId},
     job::JobStatus,
     subjects,
@@ -317,6 +318,11 @@ impl Execution {
     pub(crate) fn live_states(&self, account: AccountId) -> HashMap<JobId, LiveState> {
         let handles = self.all().into_iter().filter(|handle| handle.account == account);
         handles.filter_map(|handle| Some((handle.id, handle.live_state()?))).collect()
+    }
+
+    /// The jobs of consumers that this coordinator executes and that no Island can take now, with the reasons.
+    pub(crate) fn waiting(&self) -> Vec<WaitingJob> {
+        self.all().iter().filter_map(|handle| handle.waiting_job()).collect()
     }
 
     /// Number of jobs that are executed by other coordinators and read here.

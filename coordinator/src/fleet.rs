@@ -34,7 +34,7 @@ pub(crate) use health::Conduct;
 use health::Health;
 use instances::Instances;
 use snapshot::Latest;
-pub(crate) use snapshot::{IslandSummary, Snapshot};
+pub(crate) use snapshot::{IslandFilter, IslandSummary, Owner, STATES, Snapshot};
 
 /// An Island and its account, as stored in SQL.
 #[derive(Debug, Clone)]
@@ -390,6 +390,11 @@ impl Fleet {
         let snapshot = Arc::new(Snapshot::new(seen, now, begun.elapsed()));
         self.latest.set(snapshot.clone());
         snapshot
+    }
+
+    /// What an Island does now; `None` if it is not known here.
+    pub(crate) fn status_of(&self, host: HostId, now: Instant) -> Option<&'static str> {
+        self.lock().get(&host).map(|island| island.status(self.offline_after, now))
     }
 
     /// One Island, as consumers see it.

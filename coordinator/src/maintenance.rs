@@ -1,4 +1,4 @@
-//! Work that no request waits for: sums of the market, earnings that are added to balances, the deletion of old data,
+//! Work that no request waits for: sums of the market and of usage, earnings that are added to balances, the deletion of old data,
 //! and the revocation of fabric credentials. Every coordinator does it; each step is done by one of them.
 
 mod counting;
@@ -13,9 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::Clock,
-    config::Retention,
+    config::{DatabaseUrl, Retention},
     metrics::Metrics,
-    storage::{Store, StoreError, books, commit, idempotency, market, progress::Task, retention, revocation},
+    storage::{
+        Store, StoreError, books, commit, idempotency, indexes, market, progress::Task, retention,
+        revocation, usage,
+    },
 };
 pub(crate) use counting::Counting;
 #[cfg(test)]
@@ -35,25 +38,28 @@ pub(crate) struct Maintenance {
     pub retention: Retention,
     /// Maximum life of fabric credentials.
     pub credentials_ms: i64,
+    /// PostgreSQL, until its indexes of large tables are complete.
+    pub unindexed: Option<DatabaseUrl>,
     pub metrics: Metrics,
     pub stop: CancellationToken,
 }
 
 impl Maintenance {
     /// Runs until `stop` is triggered.
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(mut self) {
+        let stop = self.stop.clone();
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return,
+                () = stop.cancelled() => return,
                 _ = ticks.tick() => {}
             }
             // Every step is a transaction, so a round may end between any two of them.
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return,
+                () = stop.cancelled() => return,
                 done = self.round() => if let Err(error) = done {
                     tracing::warn!(error = %Chain(&error), "maintenance of the database interrupted; will retry");
                 }
@@ -61,9 +67,11 @@ impl Maintenance {
         }
     }
 
-    async fn round(&self) -> Result<(), StoreError> {
+    async fn round(&mut self) -> Result<(), StoreError> {
+        self.build_indexes().await;
         let now = self.clock.now();
         while market::sum_hour(&self.store, now).await? {}
+        while usage::sum_next(&self.store, now).await? {}
         for (task, days) in [
             (Task::Events, self.retention.events_d),
             (Task::Outputs, self.retention.outputs_d),
@@ -83,6 +91,20 @@ impl Maintenance {
         let sums = books::sums(self.store.reader()).await?;
         self.metrics.books.checked(sums.balances, sums.holds, now);
         Ok(())
+    }
+}
+
+impl Maintenance {
+    /// Statements are right without these indexes, so the other work goes on if they cannot be built.
+    async fn build_indexes(&mut self) {
+        let Some(url) = &self.unindexed else { return };
+        match indexes::build(url).await {
+            Ok(true) => self.unindexed = None,
+            Ok(false) => tracing::debug!("another coordinator builds indexes"),
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "indexes not built; will retry");
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! the order: Islands whose last attempts failed come last; fewer failures of the job, fewer of the Island, own Islands if the request prefers them, model warm, model on disk, an engine's native back end, the model on GPUs, measured
 //! speed, free slots, karma. What a Cargo needs of memory is decided by [`demand`], as on the Island.
 
+mod advice;
 pub(crate) mod pace;
 pub(crate) mod reason;
 pub(crate) mod selection;
@@ -19,8 +20,9 @@ use island_protocol::{
     ids::{AccountId, HostId},
 };
 
+pub(crate) use advice::{DayOfCargo, improvements};
 use pace::Paces;
-pub(crate) use reason::Reason;
+pub(crate) use reason::{NO_ISLAND, Reason, in_words, is_reason};
 pub(crate) use selection::Selection;
 
 /// One Island as placement sees it, without the resources that are already claimed.

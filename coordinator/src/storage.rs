@@ -21,6 +21,7 @@ pub(crate) mod file_lock;
 mod group_commit;
 pub(crate) mod host;
 pub(crate) mod idempotency;
+pub(crate) mod indexes;
 pub(crate) mod invitation;
 pub(crate) mod jobs;
 pub(crate) mod key;
@@ -42,6 +43,7 @@ pub(crate) mod retention;
 pub(crate) mod revocation;
 pub(crate) mod session;
 pub(crate) mod statement;
+pub(crate) mod usage;
 pub(crate) mod workload;
 
 use std::{

@@ -10,7 +10,7 @@ PAGES = {
     "home": "/", "chat": "/console/chat", "cargos": "/console/cargos", "cargo": "/console/cargos/tiny-paint", "jobs": "/console/jobs",
     "keys": "/console/keys", "usage": "/console/usage", "ledger": "/console/ledger", "publications": "/console/publications",
     "islands": "/console/islands", "earnings": "/console/earnings", "market": "/console/market", "rate": "/console/market/sim-chat",
-    "network": "/console/network", "admin": "/console/admin", "fleet": "/console/admin/fleet", "accounts": "/console/admin/accounts",
+    "network": "/console/network", "admin": "/console/admin", "queue": "/console/admin/queue", "fleet": "/console/admin/fleet", "accounts": "/console/admin/accounts",
     "invitations": "/console/admin/invitations", "review": "/console/admin/publications", "switches": "/console/admin/cargos",
     "payouts": "/console/admin/payouts", "audit": "/console/admin/audit-log",
 }

@@ -273,6 +273,15 @@ def waits_and_is_cancelled(browser, network):
     submit(page, "sim-chat", extra={"prompt": "later"})
     expect(page.locator("#waiting")).to_be_visible()
     expect(page.locator("#waiting")).not_to_be_empty()
+    # An operator finds it by its reason.
+    operator = browser.signed_in(network.consumer)
+    operator.goto("/console/admin/queue")
+    operator.get_by_role("link", name="draining", exact=True).click()
+    expect(operator.locator("main")).to_contain_text("1 Island takes no new jobs")
+    operator.goto("/console/admin/fleet?status=paused")
+    expect(operator.locator("tbody tr")).to_have_count(1)
+    operator.goto("/console/admin/fleet?status=online")
+    expect(operator.locator("tbody tr")).to_have_count(0)
     page.get_by_role("button", name="Cancel").click()
     expect(page.locator("#badge")).to_have_text("cancelled")
     page.get_by_role("button", name="Delete the data of this job").click()
@@ -350,6 +359,38 @@ def an_owner_pairs_an_island(browser, network, agent):
     expect(page.get_by_role("heading", level=1)).to_have_text("Earnings")
     # What this Island earned in the other stories.
     expect(page.locator("figure.plot canvas")).to_have_count(1)
+
+
+def an_owner_pauses_an_island_remotely(browser, network, agent):
+    page = browser.signed_in(network.owner)
+    state = os.path.join(network.folder, "island-1")
+
+    def command(verb):
+        return subprocess.run([agent, verb, "--state-dir", state], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    def shows(text):
+        def holds():
+            page.reload()
+            return text in page.locator("main").inner_text()
+
+        eventually(holds)
+
+    page.goto(f"/console/islands/{network.host}")
+    expect(page.locator("main")).to_contain_text("No order applies")
+    page.get_by_role("button", name=re.compile("^Stop at once ")).click()
+    expect(page.locator(".notice.good")).to_contain_text("The Island is paused")
+    shows("Paused from here")
+    assert "ordered remotely" in command("status")
+    page.get_by_role("button", name=re.compile("^Work again ")).click()
+    expect(page.locator(".notice.good")).to_contain_text("are ended")
+    shows("No order applies")
+    # A pause on the machine is shown, and is not ended from here.
+    command("pause")
+    shows("by a command on the machine itself")
+    page.get_by_role("button", name=re.compile("^Work again ")).click()
+    shows("by a command on the machine itself")
+    assert command("resume") == "working\n"
+    shows("No order applies")
 
 
 def an_operator_runs_the_network(browser, network):
@@ -477,7 +518,7 @@ def pages_are_accessible(browser, network, axe):
     pages = ["/", "/console/sign-in", "/console/chat", "/console/cargos", "/console/cargos/tiny-paint", "/console/jobs",
              "/console/keys", "/console/usage", "/console/ledger", "/console/islands", f"/console/islands/{network.host}",
              "/console/market", "/console/network", "/console/publications", "/console/earnings", "/console/admin",
-             "/console/admin/accounts", "/console/admin/fleet", "/console/admin/cargos", "/console/admin/audit-log"]
+             "/console/admin/accounts", "/console/admin/queue", "/console/admin/fleet", "/console/admin/cargos", "/console/admin/audit-log"]
     for scheme, width in [("light", 1280), ("dark", 360)]:
         page = browser.signed_in(network.consumer, color_scheme=scheme, viewport={"width": width, "height": 800})
         for path in pages:
@@ -551,11 +592,16 @@ def main():
             an_operator_runs_the_network,
             roles_are_apart,
             an_owner_pairs_an_island,
+            an_owner_pauses_an_island_remotely,
             hostile_text_stays_text,
             pages_are_accessible,
             the_first_view_is_small,
         ]
-        with_agent = (a_waiting_job_explains_itself_and_is_cancelled, an_owner_pairs_an_island)
+        with_agent = (
+            a_waiting_job_explains_itself_and_is_cancelled,
+            an_owner_pairs_an_island,
+            an_owner_pauses_an_island_remotely,
+        )
         more = {**dict.fromkeys(with_agent, lambda: (agent,)), pages_are_accessible: lambda: (axe,), roles_are_apart: lambda: (guest,)}
         for story in stories:
             if only and story.__name__ not in only:

@@ -160,6 +160,13 @@ impl Network {
         self.client_with(Some(self.info("api_key").to_owned()))
     }
 
+    /// A client of the account to which the Islands belong.
+    pub fn owner(&self) -> Client {
+        let accounts = fs::read_to_string(self.folder().join("accounts.json")).expect("accounts.json");
+        let accounts: Value = serde_json::from_str(&accounts).expect("JSON");
+        self.client_with(Some(accounts["owner_key"].as_str().expect("a key").to_owned()))
+    }
+
     /// A client with another key, or none.
     pub fn client_with(&self, key: Option<String>) -> Client {
         Client::new(self.info("api_url"), key).expect("client")

@@ -20,7 +20,8 @@ fn installed(path: &str) -> PathBuf {
 /// The stories of `integration/console`, in one browser and one network: each begins signed out.
 #[test]
 fn people_use_the_console() {
-    let network = Network::start();
+    let agent = vec![("CONTROL__ALLOW_REMOTE", "true".to_owned())];
+    let network = Network::start_with(&Options { agent, ..Options::default() });
     let result = Command::new(installed(".tools/venv/bin/python"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .arg(root().join("integration/console/stories.py"))

@@ -2,7 +2,10 @@
 
 use std::{path::Path, process::Command, time::Instant};
 
-use island_coordinator_client::protocol::job::JobStatus;
+use island_coordinator_client::protocol::{
+    host::{ControlState, Order},
+    job::JobStatus,
+};
 use island_integration::{
     Network, Options,
     expect::{Story, eventually, final_job},
@@ -26,6 +29,13 @@ fn agent(state: &Path, command: &[&str]) -> String {
 
 fn status(state: &Path) -> Value {
     serde_json::from_str(&agent(state, &["status", "--json"])).expect("a status")
+}
+
+/// The status, once the agent runs.
+fn try_status(state: &Path) -> Option<Value> {
+    let ran =
+        Command::new(program("island-agent")).args(["status", "--json", "--state-dir"]).arg(state).output();
+    serde_json::from_slice(&ran.ok()?.stdout).ok()
 }
 
 fn islands(network: &Network) -> [std::path::PathBuf; 2] {
@@ -194,6 +204,69 @@ async fn a_reply_goes_on_elsewhere_when_the_owner_comes_back() {
         client.hosts().await.expect("hosts").iter().all(|host| host.status == "online").then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn an_owner_gives_orders_remotely_and_a_local_one_overrides_them() {
+    let agent = vec![("CONTROL__ALLOW_REMOTE", "true".to_owned())];
+    let network = Network::start_with(&Options { agent, ..Options::default() });
+    let (client, owner) = (network.client(), network.owner());
+    let (id, state) = (network.info("host_id").parse().expect("an id"), network.folder().join("island-1"));
+    let seen = |expected: &'static str| {
+        let client = &client;
+        eventually("the network has this state of the Island", move || async move {
+            client.hosts().await.ok()?.iter().any(|host| host.status == expected).then_some(())
+        })
+    };
+
+    let paused = owner.order_host(id, Order::Pause).await.expect("an answer").control;
+    assert_eq!(paused, ControlState { allowed: true, order: Some(Order::Pause), remote: true });
+    seen("paused").await;
+    let input = json!({ "prompt": "waits", "max_tokens": 2, "delay_ms": 1 });
+    let job = client.submit_job("sim-chat", input, 0).await.expect("submit");
+    let shown = status(&state);
+    assert_eq!(
+        (&shown["verdict"]["cause"], &shown["control"]["remote"]),
+        (&json!("paused"), &json!(true)),
+        "{shown}"
+    );
+    assert!(self::agent(&state, &["status"]).contains("ordered remotely"), "in words");
+
+    // It is on disk before it is answered.
+    let before = network.pid("island-1");
+    network.kill("island-1");
+    eventually("it is back", || async { (network.pid("island-1") != before).then_some(()) }).await;
+    eventually("it is still paused", || async {
+        let shown = try_status(&state)?;
+        (shown["connected"] == true && shown["control"]["order"] == "pause").then_some(())
+    })
+    .await;
+
+    let resumed = owner.order_host(id, Order::Resume).await.expect("an answer").control;
+    assert_eq!(resumed, ControlState { allowed: true, order: None, remote: false });
+    assert_eq!(final_job(&client, job.id).await.status, JobStatus::Completed);
+
+    // A local pause ends the remote order, and no remote one ends it.
+    owner.order_host(id, Order::Drain).await.expect("an answer");
+    seen("draining").await;
+    self::agent(&state, &["pause"]);
+    let still = owner.order_host(id, Order::Resume).await.expect("an answer").control;
+    assert_eq!(still, ControlState { allowed: true, order: Some(Order::Pause), remote: false });
+    seen("paused").await;
+    assert_eq!(self::agent(&state, &["resume"]), "working\n", "nothing remote is left");
+    seen("online").await;
+}
+
+#[tokio::test]
+async fn an_island_refuses_remote_orders_unless_its_settings_allow_them() {
+    let network = Network::start();
+    let id = network.info("host_id").parse().expect("an id");
+    let refused = network.owner().order_host(id, Order::Pause).await.expect_err("not allowed");
+    assert_eq!(refused.code(), Some("remote_control_disabled"), "{refused:?}");
+    let other = network.client().order_host(id, Order::Pause).await.expect_err("of another account");
+    assert_eq!(other.code(), Some("host_not_found"), "{other:?}");
+    let state = network.folder().join("island-1");
+    assert_eq!(status(&state)["control"], json!({ "allowed": false }));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! HTTP bodies under `/api/v1`, except chat.
 
 pub mod admin;
+pub mod advice;
 pub mod claim;
 pub mod key;
 pub mod ledger;
@@ -13,6 +14,7 @@ pub mod quota;
 pub mod recommendation;
 pub mod signup;
 pub mod statement;
+pub mod usage;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -21,7 +23,7 @@ use self::claim::{Claim, ClaimVerb};
 use crate::{
     cargo::CargoEntry,
     credits::MicroCredits,
-    host::Capabilities,
+    host::{Capabilities, ControlState},
     ids::{AccountId, HostId, JobId, Nonce, Slug},
     job::{JobStatus, Usage},
     preferences::Preferences,
@@ -255,6 +257,17 @@ pub struct WorkloadView {
     pub example: Option<Value>,
 }
 
+/// Answer to `GET /hosts`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct HostList {
+    /// The Islands, or a page of them, in the order of their ids.
+    pub data: Vec<HostView>,
+    /// Position in the list, if the request had a `limit` or an `offset`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta: Option<PageMeta>,
+}
+
 /// An Island in `GET /hosts` and `GET /hosts/:id`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
@@ -326,6 +339,17 @@ pub struct Pair {
     /// The code that the Island shows; lower case and dashes are accepted.
     #[cfg_attr(feature = "openapi", schemars(length(min = 6, max = 32)))]
     pub code: String,
+}
+
+/// Answer to `POST /hosts/:id/pause`, `/drain` and `/resume`: what applies to the Island now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct HostControl {
+    /// The Island.
+    pub host_id: HostId,
+    /// The order that applies, and where it was given.
+    #[serde(flatten)]
+    pub control: ControlState,
 }
 
 /// Answer to `POST /island/check`: the progress of a real job on this Island.

@@ -11,7 +11,7 @@ use crate::{
     cargo::CargoSpec,
     credits::MicroCredits,
     event::{AttemptEvent, JobEvent, Numbered},
-    host::{Capabilities, GpuLoad, Headroom, HostModel, RunningJob, SystemLoad},
+    host::{Capabilities, ControlState, GpuLoad, Headroom, HostModel, Order, RunningJob, SystemLoad},
     ids::{AttemptKey, HostId, InstanceId, JobId, Slug},
     job::FailureCode,
     time::Timestamp,
@@ -102,6 +102,9 @@ pub struct Heartbeat {
     pub models: Vec<HostModel>,
     /// Remaining capacity.
     pub headroom: Headroom,
+    /// Whether the owner's account may give it orders, and the order that applies; older agents do not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<ControlState>,
     /// Time of sending.
     pub timestamp: Timestamp,
 }
@@ -307,6 +310,31 @@ pub struct Preload {
     pub workload_slug: Slug,
     /// Its files.
     pub artifacts: Vec<Artifact>,
+}
+
+/// `host.<id>.control`, a signed request: an order of the owner's account. Answered with [`ControlReply`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Control {
+    /// Message version.
+    pub v: u32,
+    /// The order.
+    pub order: Order,
+    /// Time of signing. An order that is older than the last one changes nothing.
+    pub sent_at: Timestamp,
+}
+
+/// Answer to [`Control`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlReply {
+    /// Message version.
+    pub v: u32,
+    /// Whether the order is stored on the Island.
+    pub accepted: bool,
+    /// What applies there now.
+    pub control: ControlState,
+    /// Why the order was not accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// Answer to a request on `host.<id>.ping`.

@@ -304,3 +304,40 @@ pub struct Headroom {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<Vram>,
 }
+
+/// An order of an Island's owner about its work.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::EnumString, strum::IntoStaticStr,
+)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Order {
+    /// No jobs; running jobs are handed back.
+    Pause,
+    /// No new jobs; running jobs may finish.
+    Drain,
+    /// The owner's rules decide.
+    Resume,
+}
+
+impl Order {
+    /// Returns the name on the wire.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// Whether an Island accepts orders of its owner's account, and which order applies to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct ControlState {
+    /// Whether the settings of the Island allow remote orders.
+    pub allowed: bool,
+    /// The order that applies; absent if the owner's rules decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Order>,
+    /// Whether that order is remote. One that was given on the machine is ended there only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub remote: bool,
+}

@@ -93,6 +93,8 @@ codes! {
     Forbidden = (403, "forbidden"),
     /// An operator has suspended the account of the key.
     AccountSuspended = (403, "account_suspended"),
+    /// The owner does not allow remote orders on this Island.
+    RemoteControlDisabled = (403, "remote_control_disabled"),
     /// An operator has disabled the Cargo.
     WorkloadDisabled = (403, "workload_disabled"),
     /// The sign-in provider did not confirm the person, or the person may not sign in.
@@ -127,6 +129,10 @@ codes! {
     RequestTimeout = (408, "request_timeout"),
     /// A request with the same idempotency key is still running.
     IdempotencyInProgress = (409, "idempotency_in_progress"),
+    /// The Island does not answer, so it cannot be given an order.
+    HostUnreachable = (409, "host_unreachable"),
+    /// A newer order, or a clock that is wrong, made the Island refuse an order.
+    OrderRefused = (409, "order_refused"),
     /// This Island id belongs to another key or account.
     HostConflict = (409, "host_conflict"),
     /// The body exceeds the size limit.

@@ -29,13 +29,15 @@ pub enum HostTopic {
     Preload,
     /// Liveness probes, to the Island.
     Ping,
+    /// Orders of the owner's account, to the Island.
+    Control,
 }
 
 impl HostTopic {
     /// Topics that an Island publishes.
     pub const FROM_HOST: [Self; 3] = [Self::Heartbeat, Self::Status, Self::Output];
     /// Topics that an Island subscribes to.
-    pub const TO_HOST: [Self; 4] = [Self::Jobs, Self::Cancel, Self::Preload, Self::Ping];
+    pub const TO_HOST: [Self; 5] = [Self::Jobs, Self::Cancel, Self::Preload, Self::Ping, Self::Control];
 
     /// Returns the token in the subject.
     pub fn as_str(self) -> &'static str {
@@ -89,9 +91,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trip(id in any::<u128>(), which in 0_usize..7) {
+        fn round_trip(id in any::<u128>(), which in 0_usize..8) {
             let host = HostId(uuid::Uuid::from_u128(id));
-            let topic = HostTopic::FROM_HOST.into_iter().chain(HostTopic::TO_HOST).nth(which).expect("seven topics");
+            let topic = HostTopic::FROM_HOST.into_iter().chain(HostTopic::TO_HOST).nth(which).expect("eight topics");
             prop_assert_eq!(parse_host(&topic.of(host)), Some((host, topic)));
         }
 

@@ -15,12 +15,13 @@ use island_protocol::{
     digest::Digest,
     event::{AttemptEvent, Image, JobEvent, Numbered},
     fabric::{
-        Assignment, AssignmentReply, Cancel, Heartbeat, JobEvents, Lease, LeaseRenewal, LeaseReply,
-        LeasedJob, Output, OutputReply, Pong, Preload, Refusal, RefusalReason, Register, Registered, Status,
+        Assignment, AssignmentReply, Cancel, Control, ControlReply, Heartbeat, JobEvents, Lease,
+        LeaseRenewal, LeaseReply, LeasedJob, Output, OutputReply, Pong, Preload, Refusal, RefusalReason,
+        Register, Registered, Status,
     },
     host::{
-        Capabilities, ContainerOffer, Device, Gpu, GpuLoad, Headroom, HostModel, Measured, NATIVE,
-        RunningJob, RuntimeReport, SandboxLevel, SandboxReport, SystemLoad,
+        Capabilities, ContainerOffer, ControlState, Device, Gpu, GpuLoad, Headroom, HostModel, Measured,
+        NATIVE, Order, RunningJob, RuntimeReport, SandboxLevel, SandboxReport, SystemLoad,
     },
     ids::{AttemptKey, HostId, InstanceId, JobId, Slug},
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
@@ -86,6 +87,10 @@ fn artifact() -> Artifact {
         sha256: Some(Digest::from_bytes([0xab; 32])),
         size_bytes: Some(4096),
     }
+}
+
+fn control() -> ControlState {
+    ControlState { allowed: true, order: Some(Order::Pause), remote: true }
 }
 
 fn capabilities() -> Capabilities {
@@ -219,6 +224,7 @@ fn from_islands() {
                 vram_mb: 4000,
                 gpus: Some([(0, 4000)].into()),
             },
+            control: Some(control()),
             timestamp: now(),
         },
     );
@@ -240,6 +246,15 @@ fn from_islands() {
             instance: instance(),
             jobs: vec![LeasedJob { key: key(), phase: "run".into(), work: 99, last_event: 9 }],
             sent_at: now(),
+        },
+    );
+    check(
+        "control_reply",
+        &ControlReply {
+            v: FABRIC_VERSION,
+            accepted: false,
+            control: control(),
+            message: Some("a newer order applies".into()),
         },
     );
     check("pong", &Pong { v: FABRIC_VERSION, host_id: host(), instance: instance() });
@@ -329,6 +344,7 @@ fn to_islands() {
     );
     let lease = Lease { key: key(), held: true, replay_from: Some(5) };
     check("lease_reply", &LeaseReply { v: FABRIC_VERSION, leases: vec![lease] });
+    check("control", &Control { v: FABRIC_VERSION, order: Order::Drain, sent_at: now() });
     check("cancel", &Cancel { v: FABRIC_VERSION, key: key(), code: FailureCode::CancelledByUser });
     check("preload", &Preload { v: FABRIC_VERSION, workload_slug: slug(), artifacts: vec![artifact()] });
 }

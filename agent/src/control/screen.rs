@@ -414,7 +414,8 @@ fn coordinator(status: &Status) -> String {
         Status { connected: true, .. } => "connected",
         _ => "not connected; running jobs continue, new ones do not arrive",
     };
-    format!("{}, {link}; agent up {}", status.api_url, span(Duration::from_secs(status.up_s)))
+    let orders = if status.control.allowed { "; remote orders allowed" } else { "" };
+    format!("{}, {link}; agent up {}{orders}", status.api_url, span(Duration::from_secs(status.up_s)))
 }
 
 fn earned(status: &Status) -> String {
@@ -499,7 +500,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use island_protocol::{
-        host::{GpuLoad, RunningJob, SystemLoad},
+        host::{ControlState, GpuLoad, Order, RunningJob, SystemLoad},
         ids::{AttemptKey, HostId, JobId},
         time::Timestamp,
     };
@@ -538,6 +539,7 @@ mod tests {
             up_s: 3 * 3600 + 125,
             verdict: Verdict::Yes,
             order: OwnerOrder::None,
+            control: ControlState::default(),
             measured: Some(Measured {
                 memory_mb_s: 38_400,
                 disk_mb_s: Some(2150),
@@ -644,6 +646,17 @@ mod tests {
         insta::assert_snapshot!(text(&paused, None));
         let lines = text(&paused, Some(80));
         assert!(lines.lines().all(|line| line.chars().count() <= 80), "{lines}");
+    }
+
+    #[test]
+    fn a_remote_pause_is_named() {
+        let reason = "ordered remotely by the owner's account, until resumed".to_owned();
+        let verdict = Verdict::Leave { cause: Cause::Paused, reason };
+        let control = ControlState { allowed: true, order: Some(Order::Pause), remote: true };
+        let paused = Status { verdict, control, order: OwnerOrder::Pause { until: None }, ..status() };
+        assert_eq!(state(&paused), "paused: ordered remotely by the owner's account, until resumed");
+        assert!(coordinator(&paused).ends_with("; remote orders allowed"), "{}", coordinator(&paused));
+        assert!(!coordinator(&status()).contains("remote orders"));
     }
 
     /// The last line of the text.

@@ -12,7 +12,7 @@ use island_daemon::latest::Latest;
 use island_protocol::{
     credits::MicroCredits,
     fabric::RefusalReason,
-    host::{GpuLoad, Measured, RunningJob, SystemLoad},
+    host::{ControlState, GpuLoad, Measured, RunningJob, SystemLoad},
     ids::HostId,
     time::Timestamp,
 };
@@ -65,8 +65,11 @@ pub struct Status {
     pub up_s: u64,
     /// Whether it works now, otherwise why not.
     pub verdict: Verdict,
-    /// The owner's last command.
+    /// The order that applies: the owner's last command on this machine, or a remote one.
     pub order: OwnerOrder,
+    /// Whether remote orders are allowed, and whether the one that applies is remote.
+    #[serde(default)]
+    pub control: ControlState,
     /// Measured speed of the machine.
     #[serde(default)]
     pub measured: Option<Measured>,
@@ -197,7 +200,8 @@ impl Sources {
             left,
             up_s: self.started.elapsed().as_secs(),
             verdict: stance.verdict,
-            order: self.governor.order(),
+            order: self.governor.orders().effective(),
+            control: self.governor.control(),
             measured: self.supervisor.measured(),
             system: sample.system.clone(),
             gpus: sample.gpus.loads(),

@@ -12,12 +12,13 @@ use island_daemon::{
 use island_protocol::{
     FABRIC_VERSION,
     fabric::{
-        Assignment, AssignmentReply, Cancel, Pong, Preload, Refusal, RefusalReason, SIGNATURE_HEADER,
-        SIGNATURE_WINDOW_MS,
+        Assignment, AssignmentReply, Cancel, Control, ControlReply, Pong, Preload, Refusal, RefusalReason,
+        SIGNATURE_HEADER, SIGNATURE_WINDOW_MS,
     },
     ids::{HostId, InstanceId},
     job::Failure,
     subjects::{HostTopic, parse_host},
+    time::Timestamp,
 };
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -26,6 +27,7 @@ use super::credentials::Credentials;
 use crate::{
     clock,
     fabric::{Fabric, FabricError},
+    governor::{Governor, RemoteRefusal},
     identity,
     supervisor::Supervisor,
 };
@@ -58,6 +60,8 @@ pub async fn subscribe(client: &Client, host: HostId) -> Result<Messages, Subscr
 pub struct Dispatch<'a> {
     /// Sends the answers.
     pub fabric: &'a Fabric,
+    /// Stores orders of the owner's account.
+    pub governor: &'a Governor,
     /// Accepts and cancels attempts.
     pub supervisor: &'a Arc<Supervisor>,
     /// Contains the coordinators' public key.
@@ -75,6 +79,7 @@ impl Dispatch<'_> {
             HostTopic::Cancel => self.cancel(&message),
             HostTopic::Preload => self.preload(&message),
             HostTopic::Ping => self.pong(message).await,
+            HostTopic::Control => self.control(message).await,
             HostTopic::Heartbeat | HostTopic::Status | HostTopic::Output => {}
         }
     }
@@ -131,6 +136,26 @@ impl Dispatch<'_> {
         }
     }
 
+    async fn control(&self, message: Message) {
+        let refusal = self.order(&message).err();
+        if let Some(refusal) = &refusal {
+            tracing::warn!(error = %Chain(refusal), "a remote order was refused");
+        }
+        let reply = ControlReply {
+            v: FABRIC_VERSION,
+            accepted: refusal.is_none(),
+            control: self.governor.control(),
+            message: refusal.map(|refusal| refusal.to_string()),
+        };
+        self.answer(message, &reply).await;
+    }
+
+    /// Stores the order in a message.
+    fn order(&self, message: &Message) -> Result<(), RemoteRefusal> {
+        let control = read_order(&self.credentials.current().coordinator_key, message, clock::age_ms)?;
+        self.governor.set_remote(control.order, control.sent_at)
+    }
+
     async fn pong(&self, message: Message) {
         let (host_id, instance) = (self.fabric.host_id(), self.fabric.instance());
         self.answer(message, &Pong { v: FABRIC_VERSION, host_id, instance }).await;
@@ -156,11 +181,28 @@ fn is_signed(key: &str, message: &Message) -> Result<(), &'static str> {
     }
 }
 
+/// Why a message outside the time of its signature is refused.
+const WRONG_CLOCK: &str = "signed too long ago, or in the future: one of the two clocks is wrong";
+
 /// Why an assignment of this age is refused. A clock that is wrong is set right sooner or later, so the Island may be asked again soon.
 fn age_refusal(age_ms: i64) -> Option<Refusal> {
-    let message = "signed too long ago, or in the future: one of the two clocks is wrong";
     let is_outside = age_ms.abs() > SIGNATURE_WINDOW_MS;
-    is_outside.then(|| Refusal { reason: RefusalReason::Other, message: message.to_owned() })
+    is_outside.then(|| Refusal { reason: RefusalReason::Other, message: WRONG_CLOCK.to_owned() })
+}
+
+/// Reads an order that a coordinator has just signed for this Island; `age_ms` returns the age of a time. The signature covers the subject,
+/// which names the Island.
+fn read_order(
+    key: &str,
+    message: &Message,
+    age_ms: impl Fn(Timestamp) -> i64,
+) -> Result<Control, RemoteRefusal> {
+    is_signed(key, message).map_err(RemoteRefusal::Invalid)?;
+    let control: Control = parse(message).ok_or(RemoteRefusal::Invalid("malformed"))?;
+    if age_ms(control.sent_at).abs() > SIGNATURE_WINDOW_MS {
+        return Err(RemoteRefusal::Invalid(WRONG_CLOCK));
+    }
+    Ok(control)
 }
 
 fn parse<T: DeserializeOwned>(message: &Message) -> Option<T> {
@@ -170,7 +212,55 @@ fn parse<T: DeserializeOwned>(message: &Message) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use async_nats::HeaderMap;
+    use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+    use island_protocol::{fabric::signed_bytes, host::Order};
+    use nkeys::KeyPair;
+
     use super::*;
+
+    /// An order that `key` signed for `signed_for`, as it arrives on `subject`.
+    fn order(key: &KeyPair, signed_for: HostId, subject: HostId, sent_at: Timestamp) -> Message {
+        let payload = serde_json::to_vec(&Control { v: FABRIC_VERSION, order: Order::Pause, sent_at });
+        let payload = payload.expect("JSON");
+        let bytes = signed_bytes(&HostTopic::Control.of(signed_for), &payload);
+        let mut headers = HeaderMap::new();
+        headers.insert(SIGNATURE_HEADER, BASE64.encode(key.sign(&bytes).expect("a signature")));
+        let length = payload.len();
+        Message {
+            subject: HostTopic::Control.of(subject).into(),
+            reply: None,
+            payload: payload.into(),
+            headers: Some(headers),
+            status: None,
+            description: None,
+            length,
+        }
+    }
+
+    #[test]
+    fn an_order_must_be_signed_for_this_island_by_a_coordinator_just_now() {
+        let (coordinator, forger) = (KeyPair::new_user(), KeyPair::new_user());
+        let [this, other] = [1, 2].map(|id| HostId(uuid::Uuid::from_u128(id)));
+        let now = Timestamp::from_unix_ms(1_000_000_000);
+        let age_ms = |at: Timestamp| now.unix_ms() - at.unix_ms();
+        let read = |message: Message| read_order(&coordinator.public_key(), &message, age_ms);
+        let good = read(order(&coordinator, this, this, now)).expect("an order");
+        assert_eq!((good.order, good.sent_at), (Order::Pause, now));
+        let mut unsigned = order(&coordinator, this, this, now);
+        unsigned.headers = None;
+        let bad = [
+            unsigned,
+            order(&forger, this, this, now),
+            order(&coordinator, other, this, now),
+            order(&coordinator, this, this, now.plus_ms(-SIGNATURE_WINDOW_MS - 1)),
+            order(&coordinator, this, this, now.plus_ms(SIGNATURE_WINDOW_MS + 1)),
+        ];
+        for (number, message) in bad.into_iter().enumerate() {
+            let read = read(message);
+            assert!(matches!(read, Err(RemoteRefusal::Invalid(_))), "{number}: {read:?}");
+        }
+    }
 
     #[test]
     fn a_wrong_clock_refuses_for_a_short_time_only() {

@@ -93,6 +93,7 @@ fn compose(fabric: &Fabric, supervisor: &Supervisor, load: &Sample, seq: u64) ->
         jobs: supervisor.running(),
         models: supervisor.models(),
         headroom: supervisor.headroom(),
+        control: Some(stance.control),
         timestamp: clock::now(),
     }
 }

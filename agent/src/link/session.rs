@@ -25,6 +25,7 @@ use super::{
 use crate::{
     clock,
     fabric::{Fabric, FabricError},
+    governor::Governor,
     identity::Identity,
     supervisor::Supervisor,
 };
@@ -46,6 +47,8 @@ pub struct Session {
     pub credentials: Arc<Credentials>,
     /// Receives the connection for all other tasks.
     pub fabric: Arc<Fabric>,
+    /// Stores orders of the owner's account.
+    pub governor: Arc<Governor>,
     /// Handles what coordinators send.
     pub supervisor: Arc<Supervisor>,
     /// Fabric address that overrides the coordinator's.
@@ -127,6 +130,7 @@ impl Session {
         *backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(4), u32::MAX);
         let dispatch = Dispatch {
             fabric: &self.fabric,
+            governor: &self.governor,
             supervisor: &self.supervisor,
             credentials: &self.credentials,
             instance: self.fabric.instance(),

@@ -32,6 +32,8 @@ pub(crate) enum Admin {
     /// List Islands with their accounts, suspend, resume and annotate them
     #[command(subcommand)]
     Islands(Islands),
+    /// Show the jobs that wait for an Island, and why
+    Queue(QueueOptions),
     /// List Cargos, disable and enable them, and review those that accounts submit
     #[command(subcommand)]
     Cargos(Cargos),
@@ -218,6 +220,21 @@ pub(crate) enum AccountKeys {
         #[arg(long)]
         reason: String,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct QueueOptions {
+    /// Only jobs of this account: its id or e-mail address
+    #[arg(long)]
+    pub(crate) account: Option<String>,
+    /// Only jobs of this Cargo
+    #[arg(long, value_name = "SLUG")]
+    pub(crate) cargo: Option<String>,
+    /// Only jobs that wait for this reason, such as no_slot
+    #[arg(long)]
+    pub(crate) reason: Option<String>,
+    #[command(flatten)]
+    pub(crate) page: Paging,
 }
 
 #[derive(Debug, Args)]

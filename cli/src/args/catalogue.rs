@@ -44,6 +44,9 @@ fn categories() -> impl TypedValueParser<Value = Category> {
         .try_map(|name| name.parse())
 }
 
+/// What remote orders need.
+const ALLOW_REMOTE: &str = "The settings of the Island must allow it: [control] allow_remote = true";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Hosts {
     /// List Islands
@@ -56,6 +59,27 @@ pub(crate) enum Hosts {
     },
     /// Show the hours that an Island has computed successfully
     Karma {
+        /// Its id, the beginning of its id, or its name
+        #[arg(value_name = "ID")]
+        host: String,
+    },
+    /// Pause an Island of yours: its jobs continue on other Islands
+    #[command(after_help = ALLOW_REMOTE)]
+    Pause {
+        /// Its id, the beginning of its id, or its name
+        #[arg(value_name = "ID")]
+        host: String,
+    },
+    /// Give an Island of yours no new jobs; those that run may finish
+    #[command(after_help = ALLOW_REMOTE)]
+    Drain {
+        /// Its id, the beginning of its id, or its name
+        #[arg(value_name = "ID")]
+        host: String,
+    },
+    /// End what `pause` or `drain` ordered; a pause on the machine itself continues
+    #[command(after_help = ALLOW_REMOTE)]
+    Resume {
         /// Its id, the beginning of its id, or its name
         #[arg(value_name = "ID")]
         host: String,

@@ -4,6 +4,7 @@ mod ledger;
 mod quotas;
 mod show;
 mod statement;
+mod usage;
 
 use anyhow::Result;
 
@@ -14,6 +15,7 @@ pub(super) async fn run(command: Option<Account>, settings: &Settings, output: &
         None => show::show(settings, output).await,
         Some(Account::Ledger(options)) => ledger::ledger(&options, settings, output).await,
         Some(Account::Statement(options)) => statement::statement(&options, settings, output).await,
+        Some(Account::Usage(options)) => usage::usage(&options, settings, output).await,
         Some(Account::Quotas) => quotas::quotas(settings, output).await,
     }
 }

@@ -9,6 +9,7 @@ mod log;
 mod maintenance;
 mod notices;
 mod payouts;
+mod queue;
 
 use anyhow::Result;
 use island_protocol::api::admin::Reason;
@@ -24,6 +25,7 @@ pub(super) async fn run(command: Admin, settings: &Settings, output: &Output) ->
         Admin::Accounts(command) => accounts::run(command, settings, output).await,
         Admin::Keys(command) => keys::run(command, settings, output).await,
         Admin::Islands(command) => islands::run(command, settings, output).await,
+        Admin::Queue(options) => queue::queue(&options, settings, output).await,
         Admin::Cargos(command) => cargos::run(command, settings, output).await,
         Admin::Maintenance(command) => maintenance::run(command, settings, output).await,
         Admin::Notices(command) => notices::run(command, settings, output).await,

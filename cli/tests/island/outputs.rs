@@ -44,6 +44,8 @@ async fn reading_for_people() {
         &["account", "ledger", "--all"],
         &["account", "statement"],
         &["account", "statement", "--month", "2026-12", "--csv"],
+        &["account", "usage"],
+        &["account", "usage", "--month", "2026-12", "--csv"],
         &["account", "quotas"],
         &["auth", "status"],
         &["auth", "logout"],
@@ -64,6 +66,9 @@ async fn reading_for_people() {
         &["hosts", "list"],
         &["hosts", "get", HOST],
         &["hosts", "get", "0190f3"],
+        &["hosts", "pause", HOST],
+        &["hosts", "drain", HOST],
+        &["hosts", "resume", HOST],
         &["api-keys", "list"],
         &[
             "api-keys",
@@ -107,6 +112,8 @@ async fn reading_for_people() {
     let month = "from=2026-12-01T00%3A00%3A00.000Z&until=2027-01-01T00%3A00%3A00.000Z";
     assert_eq!(bodies("GET /account/statement").len(), 1, "the coordinator knows which month it is");
     assert_eq!(bodies(&format!("GET /account/statement?{month}&format=csv")).len(), 1);
+    assert_eq!(bodies(&format!("GET /account/usage?{month}&format=csv")).len(), 1);
+    assert_eq!(bodies(&format!("POST /hosts/{HOST}/pause")).len(), 1);
 }
 
 #[tokio::test]
@@ -243,6 +250,8 @@ async fn for_operators() {
             "complaints",
         ],
         &["admin", "islands", "annotate", HOST, "--note", "", "--reason", "repaired"],
+        &["admin", "queue"],
+        &["admin", "queue", "--cargo", "llm-chat", "--reason", "no_slot", "--limit", "1", "--format", "json"],
         &["admin", "refund", JOB, "--reason", "a wrong model"],
         &["admin", "log"],
         &["admin", "log", "--account", "user@example.org", "--format", "json"],
@@ -263,6 +272,7 @@ async fn for_operators() {
             r#"{"note":"","reason":"repaired"}"#,
         ]
     );
+    assert_eq!(bodies("GET /admin/queue?workload=llm-chat&reason=no_slot&limit=1&offset=0").len(), 1);
     assert_eq!(
         bodies(&format!("POST /admin/accounts/{ACCOUNT}/close")),
         [r#"{"reason":"at its own request"}"#]

@@ -197,6 +197,7 @@ fn others(method: &Method, path: &str, body: &str) -> Response {
         (&Method::GET, "/account/quotas") => {
             json(200, format!(r#"{{"data":{{"account":{QUOTAS},"key":[]}}}}"#))
         }
+        (&Method::GET, "/account/usage") => json(200, USAGE),
         (&Method::GET, "/account/statement") => json(200, format!(r#"{{"data":{STATEMENT}}}"#)),
         (_, path) if path.starts_with("/api-keys/") && path.ends_with("/quotas") => {
             json(200, format!(r#"{{"data":{QUOTAS}}}"#))
@@ -225,6 +226,15 @@ fn others(method: &Method, path: &str, body: &str) -> Response {
         }
         (_, path) if path.starts_with("/workloads/") => {
             problem(404, r#""message":"there is no such Cargo","code":"workload_not_found""#)
+        }
+        (&Method::POST, path) if path.starts_with("/hosts/0190f3f0-0000-7000-8000-0000000000bb/") => {
+            let applies = match path.rsplit('/').next() {
+                Some("pause") => r#","order":"pause","remote":true"#,
+                Some("drain") => r#","order":"pause""#,
+                _ => "",
+            };
+            let host = "0190f3f0-0000-7000-8000-0000000000bb";
+            json(200, format!(r#"{{"data":{{"host_id":"{host}","allowed":true{applies}}}}}"#))
         }
         (_, path) if path.starts_with("/hosts/") => {
             problem(404, r#""message":"there is no such Island","code":"host_not_found""#)
@@ -256,6 +266,17 @@ fn endless(frames: &'static str) -> Response {
     ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
 }
 
+const USAGE: &str = r#"{"data":{"from":"2026-11-19T00:00:00.000Z","until":"2026-11-21T00:00:00.000Z","rows":[
+    {"day":"2026-11-19T00:00:00.000Z","workload_slug":"llm-chat","key_id":"0190f3f0-0000-7000-8000-0000000000aa",
+    "key_name":"ci","jobs":3,"prompt_tokens":120,"completion_tokens":60,"amount":1.5},
+    {"day":"2026-11-20T00:00:00.000Z","workload_slug":"painter","jobs":1,"prompt_tokens":0,"completion_tokens":0,
+    "amount":0}]}}"#;
+const QUEUE: &str = r#"{"data":[{"id":"0190f3f0-0000-7000-8000-000000000001",
+    "account":"0190f3f0-0000-7000-8000-0000000000cc","workload_slug":"llm-chat","priority":9,
+    "created_at":"2026-11-20T12:00:00.000Z","waiting":{"no_slot":2},"waiting_reason":"2 Islands are busy"},
+    {"id":"0190f3f0-0000-7000-8000-000000000002","account":"0190f3f0-0000-7000-8000-0000000000cc",
+    "workload_slug":"painter","priority":0,"created_at":"2026-11-20T12:00:01.000Z"}],
+    "meta":{"total":2,"limit":20,"offset":0},"reasons":{"no_slot":1},"cargos":{"llm-chat":1,"painter":1}}"#;
 const ACCOUNT: &str = r#"{"data":{"id":"0190f3f0-0000-7000-8000-0000000000cc","email":"EMAIL","credits":12.5,
     "created_at":"2026-11-20T00:00:00.000Z","newer_than_this_client":true}}"#;
 const JOB: &str = r#"{"data":{"id":"JOB","workload_id":7,"workload_slug":"llm-chat","status":"submitted",
@@ -366,6 +387,7 @@ fn admin(method: &Method, path: &str) -> Response {
         (&Method::POST, path) if path.starts_with("/accounts/") && path.ends_with("/suspend") => {
             json(200, format!(r#"{{"data":{}}}"#, account(SUSPENDED)))
         }
+        (&Method::GET, "/queue") => json(200, QUEUE),
         (&Method::GET, "/hosts") => page(&ADMIN_ISLAND.replace("STATE", SUSPENDED)),
         (_, "/hosts/0190f3f0-0000-7000-8000-0000000000bb/suspend") => {
             json(200, format!(r#"{{"data":{}}}"#, ADMIN_ISLAND.replace("STATE", SUSPENDED)))

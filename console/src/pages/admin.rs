@@ -8,6 +8,7 @@ mod invitations;
 mod overview;
 mod payouts;
 mod publications;
+mod queue;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ pub(super) fn routes() -> Router<Arc<Console>> {
         .route("/console/admin/maintenance/{verb}", post(overview::maintenance))
         .route("/console/admin/notices", post(overview::create_notice))
         .route("/console/admin/notices/{id}/remove", post(overview::remove_notice))
+        .route("/console/admin/queue", get(queue::list))
         .route("/console/admin/fleet", get(fleet::list))
         .route("/console/admin/fleet/{id}/{verb}", post(fleet::change))
         .route("/console/admin/accounts", get(accounts::list).post(accounts::create))

@@ -2,14 +2,18 @@
 
 use axum::{extract::Path, response::Response};
 use island_protocol::{
-    api::{Data, HostView, Pair, recommendation::Recommendations},
+    api::{
+        Data, HostControl, HostView, Page, Pair,
+        advice::{Advice, Change, Improvement},
+        recommendation::Recommendations,
+    },
     fabric::Heartbeat,
-    host::{GpuLoad, HostModel, RunningJob, SandboxLevel},
+    host::{ControlState, GpuLoad, HostModel, Order, RunningJob, SandboxLevel},
 };
 
 use super::{duration, megabytes};
 use crate::{
-    backend::encoded,
+    backend::{add_parameter, encoded},
     form::Posted,
     session::{OwnIsland, paths},
     texts::{fill, t},
@@ -24,9 +28,9 @@ const FULL: f64 = 0.95;
 /// Files of models in one page, the largest first.
 const MODELS: usize = 30;
 /// Islands in one page.
-const PAGE: usize = 60;
+const PAGE: u64 = 60;
 
-fn badge(status: &str) -> (Tone, String) {
+pub(super) fn badge(status: &str) -> (Tone, String) {
     let tone = match status {
         "online" => Tone::Good,
         "offline" | "suspended" => Tone::Bad,
@@ -35,35 +39,41 @@ fn badge(status: &str) -> (Tone, String) {
     (tone, t(&format!("island.{status}")).to_owned())
 }
 
+/// The states by which lists are filtered, with their texts.
+pub(super) fn states() -> Vec<(String, String)> {
+    let states = ["", "online", "draining", "paused", "suspended", "offline"];
+    let text = |state: &str| {
+        let key = if state.is_empty() { "islands.any" } else { &format!("island.{state}") };
+        t(key).to_owned()
+    };
+    states.iter().map(|state| ((*state).to_owned(), text(state))).collect()
+}
+
 /// `GET /console/islands`.
 pub(super) async fn list(member: Member) -> Response {
     let api = &member.visit.api;
-    let answers =
-        futures::try_join!(api.get::<Vec<HostView>>("/hosts"), api.bare::<Vec<OwnIsland>>(paths::ISLANDS));
-    let (islands, own) = match answers {
+    let search = member.visit.param("q").unwrap_or_default();
+    let state = member.visit.param("status").unwrap_or_default();
+    let mut path = format!("/hosts?own=false&limit={PAGE}&offset={}", member.visit.offset());
+    for (name, value) in [("q", search), ("status", state)] {
+        if !value.is_empty() {
+            add_parameter(&mut path, name, value);
+        }
+    }
+    let answers = futures::try_join!(
+        api.get::<Vec<HostView>>("/hosts?own=true"),
+        api.page::<HostView>(&path),
+        api.bare::<Vec<OwnIsland>>(paths::ISLANDS)
+    );
+    let (islands, others, own) = match answers {
         Ok(answers) => answers,
         Err(failure) => return member.failed(failure, "/console/chat"),
     };
-    let is_own = |island: &HostView| own.iter().any(|own| own.id == island.id);
-    let search = member.visit.param("q").unwrap_or_default().to_lowercase();
-    let state = member.visit.param("status").unwrap_or_default();
-    let is_shown = |island: &&HostView| {
-        let text = format!("{} {} {}", island.id, island.name, island.region.as_deref().unwrap_or_default());
-        (state.is_empty() || island.status == state) && text.to_lowercase().contains(&search)
-    };
     let heartbeat =
         |island: &HostView| own.iter().find(|own| own.id == island.id).and_then(|own| own.heartbeat.as_ref());
-    let mine: Vec<Card> = islands
-        .iter()
-        .filter(|island| is_own(island))
-        .map(|island| card(island, heartbeat(island)))
-        .collect();
-    let others: Vec<&HostView> = islands.iter().filter(|island| !is_own(island)).filter(is_shown).collect();
-    let mut blocks: Vec<Block> = islands
-        .iter()
-        .filter(|island| is_own(island))
-        .flat_map(|island| alerts(island, heartbeat(island)))
-        .collect();
+    let mine: Vec<Card> = islands.iter().map(|island| card(island, heartbeat(island))).collect();
+    let mut blocks: Vec<Block> =
+        islands.iter().flat_map(|island| alerts(island, heartbeat(island))).collect();
     blocks.push(Block::Heading(t("islands.own").to_owned()));
     blocks.push(if mine.is_empty() { Block::Text(t("islands.none").to_owned()) } else { Block::Cards(mine) });
     let code = Field::line("code", t("islands.code")).required().help(t("islands.code_help"));
@@ -72,27 +82,23 @@ pub(super) async fn list(member: Member) -> Response {
         t("islands.add").to_owned(),
         vec![Block::Text(t("islands.add_help").to_owned()), Block::Form(pair)],
     ));
-    blocks.push(Block::Heading(fill("islands.others", &[("count", &others.len().to_string())])));
-    let address = format!("/console/islands?q={}&status={}&", encoded(&search), encoded(state));
-    let states = ["", "online", "draining", "paused", "suspended", "offline"].iter().map(|state| {
-        let key = if state.is_empty() { "islands.any" } else { &format!("island.{state}") };
-        ((*state).to_owned(), t(key).to_owned())
-    });
+    blocks.push(Block::Heading(fill("islands.others", &[("count", &others.meta.total.to_string())])));
+    let address = format!("/console/islands?q={}&status={}&", encoded(search), encoded(state));
     blocks.push(Block::Form(Form::filter(
         "/console/islands",
         vec![
             Field::line("q", t("islands.search")).value(member.visit.param("q").unwrap_or_default()),
-            Field::new("status", t("islands.status"), Kind::Choice(states.collect())).value(state),
+            Field::new("status", t("islands.status"), Kind::Choice(states())).value(state),
         ],
     )));
-    blocks.push(Block::Table(table(&others, member.visit.offset(), &address)));
+    blocks.push(Block::Table(table(&others, &address)));
     let mut frame = member.frame(t("islands.title"));
     frame.is_wide = true;
     crate::web::blocks_page(frame, t("islands.lead").to_owned(), blocks)
 }
 
-fn table(islands: &[&HostView], offset: u64, address: &str) -> Table {
-    let row = |island: &&HostView| {
+fn table(islands: &Page<HostView>, address: &str) -> Table {
+    let row = |island: &HostView| {
         let (tone, text) = badge(&island.status);
         let gpus = island.capabilities.as_ref().map(|of| {
             let names: Vec<&str> = of.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
@@ -115,12 +121,11 @@ fn table(islands: &[&HostView], offset: u64, address: &str) -> Table {
         "islands.karma",
         "islands.speed",
     ];
-    let meta = island_protocol::api::PageMeta { total: islands.len() as u64, limit: PAGE as u64, offset };
     Table {
         columns: columns.iter().map(|key| t(key).to_owned()).collect(),
-        rows: islands.iter().skip(offset as usize).take(PAGE).map(row).collect(),
+        rows: islands.data.iter().map(row).collect(),
         empty: t("islands.no_others").to_owned(),
-        pager: Pager::new(address, meta),
+        pager: Pager::new(address, islands.meta),
         id: "islands",
         ..Table::default()
     }
@@ -229,17 +234,108 @@ pub(super) async fn get(member: Member, Path(id): Path<String>) -> Response {
             ..Table::default()
         };
         blocks.push(Block::Panel(t("islands.advice").to_owned(), vec![Block::Table(table)]));
-        blocks.push(Block::Panel(
-            t("islands.control").to_owned(),
-            vec![
-                Block::Text(t("islands.control_help").to_owned()),
-                Block::Copy(t("islands.pause").to_owned(), "island-agent pause".to_owned()),
-                Block::Copy(t("islands.resume").to_owned(), "island-agent resume".to_owned()),
-                Block::Copy(t("islands.drain").to_owned(), "island-agent drain".to_owned()),
-            ],
-        ));
+    }
+    if own.is_some() {
+        // The rest of the page is shown without it.
+        let improved = api.get::<Advice>(&format!("{path}/advice")).await.ok();
+        blocks.extend(improved.map(|advice| improvements(&advice)));
+        blocks.push(control(&island, heartbeat.and_then(|heartbeat| heartbeat.control)));
     }
     member.page(island.name.clone(), "", blocks)
+}
+
+/// Which one change would have earned more yesterday.
+fn improvements(advice: &Advice) -> Block {
+    let row = |one: &Improvement| {
+        let cargos: Vec<String> = one.cargos.iter().take(3).map(ToString::to_string).collect();
+        let more = one.cargos.len() - cargos.len();
+        let rest = if more > 0 { format!(" +{more}") } else { String::new() };
+        vec![
+            Cell::text(change(&one.change)),
+            Cell::Credits(one.credits),
+            Cell::number(one.jobs),
+            Cell::text(format!("{}{rest}", cargos.join(", "))),
+        ]
+    };
+    let columns = ["advice.change", "advice.credits", "usage.count", "jobs.cargo"];
+    let table = Table {
+        columns: columns.iter().map(|key| t(key).to_owned()).collect(),
+        rows: advice.improvements.iter().take(5).map(row).collect(),
+        empty: t("advice.none").to_owned(),
+        ..Table::default()
+    };
+    Block::Panel(
+        t("advice.title").to_owned(),
+        vec![Block::Text(t("advice.help").to_owned()), Block::Table(table)],
+    )
+}
+
+fn change(change: &Change) -> String {
+    let (key, value) = match change {
+        Change::Availability => ("advice.availability", String::new()),
+        Change::Engine { engine } => ("advice.engine", engine.to_string()),
+        Change::Tier { tier } => ("advice.tier", <&str>::from(*tier).to_owned()),
+        Change::Egress => ("advice.egress", String::new()),
+        Change::Price => ("advice.price", String::new()),
+        Change::Hub => ("advice.hub", String::new()),
+        Change::MainMemory { mb } => ("advice.main_memory", megabytes(*mb)),
+        Change::GpuMemory { mb } => ("advice.gpu_memory", megabytes(*mb)),
+    };
+    fill(key, &[("value", &value)])
+}
+
+/// Buttons for the orders that the Island accepts remotely, and the commands on the machine.
+fn control(island: &HostView, state: Option<ControlState>) -> Block {
+    let commands = vec![
+        Block::Copy(t("islands.pause").to_owned(), "island-agent pause".to_owned()),
+        Block::Copy(t("islands.resume").to_owned(), "island-agent resume".to_owned()),
+        Block::Copy(t("islands.drain").to_owned(), "island-agent drain".to_owned()),
+    ];
+    let mut blocks = Vec::new();
+    let Some(state) = state.filter(|state| state.allowed) else {
+        let key = if island.status == "offline" { "control.offline" } else { "control.closed" };
+        blocks.push(Block::Text(t(key).to_owned()));
+        blocks.push(Block::Copy(t("control.allow").to_owned(), "[control]\nallow_remote = true".to_owned()));
+        blocks.extend(commands);
+        return Block::Panel(t("islands.control").to_owned(), blocks);
+    };
+    let key = match (state.order, state.remote) {
+        (None | Some(Order::Resume), _) => "control.rules",
+        (Some(Order::Pause), true) => "control.paused",
+        (Some(Order::Drain), true) => "control.draining",
+        (Some(_), false) => "control.local",
+    };
+    blocks.push(Block::Text(t(key).to_owned()));
+    let button = |order: Order, key: &str| {
+        let label = format!("{} {}", t(key), island.name);
+        Form::button(format!("/console/islands/{}/{}", island.id, order.as_str()), t(key), label)
+    };
+    let mut forms = Vec::new();
+    if state.order.is_some() {
+        forms.push(button(Order::Resume, "islands.resume"));
+    }
+    if state.order != Some(Order::Pause) {
+        forms.push(button(Order::Pause, "islands.pause").bad());
+    }
+    if state.order.is_none() {
+        forms.push(button(Order::Drain, "islands.drain"));
+    }
+    blocks.push(Block::Facts(vec![(t("keys.change").to_owned(), Cell::Actions(forms))]));
+    blocks.push(Block::Fold(t("control.here").to_owned(), commands));
+    Block::Panel(t("islands.control").to_owned(), blocks)
+}
+
+/// `POST /console/islands/:id/pause`, `/drain` and `/resume`.
+pub(super) async fn order(member: Member, Path((id, verb)): Path<(String, String)>) -> Response {
+    let Ok(order) = verb.parse::<Order>() else {
+        return crate::web::not_found(&member.visit, Some(&member.who));
+    };
+    let page = format!("/console/islands/{}", encoded(&id));
+    let path = format!("/hosts/{}/{}", encoded(&id), order.as_str());
+    match member.visit.api.post::<Data<HostControl>>(&path, &()).await {
+        Ok(_) => done(&page, &format!("ordered_{}", order.as_str())),
+        Err(failure) => member.failed(failure, &page),
+    }
 }
 
 /// What an Island does now.

@@ -11,6 +11,7 @@ pub(super) mod maintenance;
 pub(super) mod notices;
 pub(super) mod payouts;
 pub(super) mod publications;
+pub(super) mod queue;
 pub(super) mod quotas;
 pub(super) mod refund;
 

@@ -47,7 +47,8 @@ pub(super) async fn answer(api: &Api, account: AccountId, query: &Query) -> Resu
     Ok(Json(Data { data }).into_response())
 }
 
-fn time(query: &Query, name: &str) -> Result<Option<Timestamp>, ApiError> {
+/// A time in the query.
+pub(super) fn time(query: &Query, name: &str) -> Result<Option<Timestamp>, ApiError> {
     let Some(text) = query.get(name) else { return Ok(None) };
     let parsed = serde_json::from_value(text.into());
     let message = || format!("{name} must be a time such as 2026-11-01T00:00:00Z");

@@ -9,6 +9,7 @@ use std::{
 };
 
 use island_protocol::{
+    api::admin::WaitingJob,
     event::{JobEvent, Numbered},
     fabric::{Lease, LeasedJob, Output},
     ids::{AccountId, AttemptKey, HostId, JobId, Slug},
@@ -230,6 +231,22 @@ impl JobHandle {
     /// State of the job, or `None` if it has ended: an end is read only from SQL, which has all of its parts.
     pub(crate) fn live_state(&self) -> Option<LiveState> {
         self.machine().live_state()
+    }
+
+    /// The job as operators see it while no Island can take it, unless it is an Island's check of itself.
+    pub(super) fn waiting_job(&self) -> Option<WaitingJob> {
+        let machine = self.machine();
+        let job = machine.job();
+        let waiting = machine.waiting().filter(|_| job.only.is_none())?.clone();
+        Some(WaitingJob {
+            id: job.id,
+            account: job.account,
+            workload_slug: job.workload.clone(),
+            priority: job.priority,
+            created_at: job.created_at,
+            waiting: Some(waiting),
+            waiting_reason: None,
+        })
     }
 
     /// Number of Islands for each reason, while no Island can take the job.

@@ -48,6 +48,46 @@ pub(crate) struct IslandSummary {
     load: Option<Load>,
 }
 
+/// The states of Islands.
+pub(crate) const STATES: [&str; 5] = ["online", "draining", "paused", "suspended", "offline"];
+
+/// Whose Islands a list has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Owner {
+    #[default]
+    Anybody,
+    Only(AccountId),
+    Except(AccountId),
+}
+
+/// Restricts the Islands of a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct IslandFilter {
+    /// Part of the id, the name or the region, in lower case.
+    pub text: String,
+    /// One of [`STATES`].
+    pub status: Option<&'static str>,
+    pub owner: Owner,
+}
+
+impl IslandFilter {
+    fn accepts(&self, island: &IslandSummary) -> bool {
+        let is_owned = match self.owner {
+            Owner::Anybody => true,
+            Owner::Only(account) => island.account == account,
+            Owner::Except(account) => island.account != account,
+        };
+        let has_text = || {
+            let region = island.region.as_deref().unwrap_or_default();
+            island.id.to_string().contains(&self.text)
+                || [island.name.as_str(), region].iter().any(|text| text.to_lowercase().contains(&self.text))
+        };
+        is_owned
+            && self.status.is_none_or(|status| status == island.status)
+            && (self.text.is_empty() || has_text())
+    }
+}
+
 /// What an Island had free.
 #[derive(Debug)]
 struct Load {
@@ -85,6 +125,10 @@ impl IslandSummary {
             last_heartbeat_at: enrolled.last_seen,
             load,
         }
+    }
+
+    pub(crate) fn id(&self) -> HostId {
+        self.id
     }
 
     /// The Island as placement saw it, if it has registered and sent a heartbeat.
@@ -130,16 +174,21 @@ impl IslandSummary {
 
     /// The Island as a candidate regardless of its load, if it is online and accepts jobs.
     pub(crate) fn idle(&self) -> Option<Candidate<'_>> {
-        if self.status != "online" {
+        if self.status != "online" || self.heartbeat.is_none() {
             return None;
         }
+        self.profile()
+    }
+
+    /// The Island as a candidate regardless of its load and its state, if it has registered.
+    pub(crate) fn profile(&self) -> Option<Candidate<'_>> {
         Some(Candidate {
             id: self.id,
             account: self.account,
             region: self.region.as_deref(),
             trust: self.trust,
             capabilities: self.capabilities.as_deref()?,
-            models: &self.heartbeat.as_ref()?.models,
+            models: self.heartbeat.as_ref().map_or(&[], |heartbeat| &heartbeat.models),
             online: true,
             draining: false,
             free_slots: 0,
@@ -208,6 +257,20 @@ impl Snapshot {
 }
 
 impl Snapshot {
+    /// The Islands that a filter accepts, without the first `offset`, and the number of all that it accepts.
+    pub(crate) fn page(&self, filter: &IslandFilter, offset: u64, limit: u64) -> (Vec<&IslandSummary>, u64) {
+        let [offset, limit] = [offset, limit].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        let mut total = 0;
+        let mut page = Vec::new();
+        for island in self.islands.iter().filter(|island| filter.accepts(island)) {
+            if total >= offset && page.len() < limit {
+                page.push(island);
+            }
+            total += 1;
+        }
+        (page, total as u64)
+    }
+
     /// The Islands as placement saw them.
     pub(crate) fn candidates(&self) -> impl Iterator<Item = Candidate<'_>> {
         self.islands.iter().filter_map(IslandSummary::candidate)

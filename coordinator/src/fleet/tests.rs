@@ -73,6 +73,7 @@ pub(crate) fn beat(slots: u32, jobs: &[AttemptKey]) -> Heartbeat {
         gpus: vec![],
         jobs: jobs.iter().map(job).collect(),
         models: vec![],
+        control: None,
         headroom: Headroom { job_slots: slots, ram_mb: 1_000, vram_mb: 0, gpus: None },
         timestamp: Timestamp::from_unix_ms(0),
     }
@@ -174,4 +175,35 @@ fn an_island_that_enrolled_to_another_account_earns_for_it() {
     let other = AccountId(Uuid::from_u128(7));
     fleet.refresh(Enrolled::new(HOST, other, String::new(), "one".into()));
     assert_eq!(fleet.account_and_key(HOST).map(|(account, _)| account), Some(other));
+}
+
+#[test]
+fn a_page_of_ten_thousand_islands_has_only_its_own() {
+    let fleet = Fleet::new(Duration::from_mins(1));
+    let accounts = [1, 2].map(|n| AccountId(Uuid::from_u128(n)));
+    for n in 0..10_000_u128 {
+        let name = if n.is_multiple_of(100) { format!("Attic {n}") } else { format!("cellar {n}") };
+        let account = accounts[usize::from(n.is_multiple_of(10))];
+        fleet.enroll(Enrolled::new(HostId(Uuid::from_u128(n)), account, String::new(), name));
+    }
+    let snapshot = fleet.snapshot(Instant::now());
+    let all = IslandFilter::default();
+    let attic = IslandFilter { text: "attic".into(), ..all.clone() };
+    for (filter, offset, expected, total) in [
+        (&all, 0, 60, 10_000),
+        (&all, 9_990, 10, 10_000),
+        (&all, 10_000, 0, 10_000),
+        (&attic, 60, 40, 100),
+        (&IslandFilter { owner: Owner::Only(accounts[1]), ..all.clone() }, 0, 60, 1_000),
+        (&IslandFilter { owner: Owner::Except(accounts[1]), ..all.clone() }, 0, 60, 9_000),
+        (&IslandFilter { owner: Owner::Except(accounts[1]), ..attic.clone() }, 0, 0, 0),
+        (&IslandFilter { status: Some("offline"), ..attic.clone() }, 0, 60, 100),
+        (&IslandFilter { status: Some("online"), ..all.clone() }, 0, 0, 0),
+    ] {
+        let (page, found) = snapshot.page(filter, offset, 60);
+        assert_eq!((page.len(), found), (expected, total), "{filter:?} {offset}");
+        assert!(page.windows(2).all(|pair| pair[0].id() < pair[1].id()));
+    }
+    let (page, _) = snapshot.page(&attic, 60, 60);
+    assert_eq!(page[0].id(), HostId(Uuid::from_u128(6_000)));
 }

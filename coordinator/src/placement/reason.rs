@@ -5,6 +5,14 @@ use std::collections::BTreeMap;
 /// The reason in `waiting` of a job whose Cargo was removed from the catalogue.
 pub(crate) const UNKNOWN_CARGO: &str = "unknown_cargo";
 
+/// The reason under which operators find jobs that wait while no Island is online.
+pub(crate) const NO_ISLAND: &str = "no_island";
+
+/// Whether waiting jobs may have a reason of this name.
+pub(crate) fn is_reason(name: &str) -> bool {
+    name == UNKNOWN_CARGO || name == NO_ISLAND || name.parse::<Reason>().is_ok()
+}
+
 /// Why an Island cannot take a job.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::EnumString, strum::IntoStaticStr,

@@ -1,4 +1,4 @@
-//! The audit log: what operators did. An entry is written by the transaction of its action, and never changed.
+//! The audit log: what operators did, and what owners ordered their Islands remotely. An entry is written by the transaction of its action, and never changed.
 
 use island_protocol::{
     api::admin::{AdminAction, AuditEntry},

@@ -144,7 +144,7 @@ pub(crate) async fn leave(conn: &mut Connection, id: HostId, now: Timestamp) -> 
     Ok(())
 }
 
-const ADMIN_VIEW: &str = "SELECT id, account_id, name, agent_version, suspended_at, suspended_reason, trust, note, created_at, \
+const ADMIN_VIEW: &str = "SELECT id, account_id, name, region, agent_version, suspended_at, suspended_reason, trust, note, created_at, \
      last_seen_at FROM hosts WHERE left_at IS NULL";
 
 fn admin_view(row: &Row) -> Result<AdminHost, StoreError> {
@@ -153,6 +153,8 @@ fn admin_view(row: &Row) -> Result<AdminHost, StoreError> {
         account: parsed(row, "account_id")?,
         name: row.try_get("name").context("read a column")?,
         agent_version: row.try_get("agent_version").context("read a column")?,
+        region: row.try_get("region").context("read a column")?,
+        status: None,
         suspended: account::suspension(row)?,
         trust: parsed(row, "trust")?,
         note: row.try_get("note").context("read a column")?,
@@ -171,28 +173,61 @@ pub(crate) async fn admin_get(pool: &Pool, id: HostId) -> Result<Option<AdminHos
     row.as_ref().map(admin_view).transpose()
 }
 
-/// A page of the Islands that have not left, of one account or of all, oldest first, and their total number.
+/// The condition of a list of Islands, with its parameters: the account, if one is given, then a part of the id, the name or the region in
+/// lower case, if it is not empty. The first parameter has the number `first`.
+fn listed(account: Option<AccountId>, text: &str, first: usize) -> (String, Vec<String>) {
+    let (mut conditions, mut values) = (Vec::new(), Vec::new());
+    if let Some(account) = account {
+        conditions.push(format!(" AND account_id = ${first}"));
+        values.push(account.to_string());
+    }
+    if !text.is_empty() {
+        let number = first + values.len();
+        conditions.push(format!(
+            " AND (id LIKE ${number} ESCAPE '\\' OR LOWER(name) LIKE ${number} ESCAPE '\\' \
+             OR LOWER(COALESCE(region, '')) LIKE ${number} ESCAPE '\\')"
+        ));
+        // What people enter is not a pattern.
+        let escaped = text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+        values.push(format!("%{escaped}%"));
+    }
+    (conditions.concat(), values)
+}
+
+/// A page of the Islands that have not left, of one account or of all, with a text or any, oldest first, and their total number.
 pub(crate) async fn admin_page(
     pool: &Pool,
     account: Option<AccountId>,
+    text: &str,
     limit: u64,
     offset: u64,
 ) -> Result<(Vec<AdminHost>, u64), StoreError> {
-    let of = if account.is_some() { "AND account_id = $3" } else { "" };
-    let statement = format!("{ADMIN_VIEW} {of} ORDER BY created_at, id LIMIT $1 OFFSET $2");
-    let query = sqlx::query(AssertSqlSafe(statement)).bind(limit as i64).bind(offset as i64);
-    let query = if let Some(account) = account { query.bind(account.to_string()) } else { query };
+    let (condition, values) = listed(account, text, 3);
+    let statement = format!("{ADMIN_VIEW}{condition} ORDER BY created_at, id LIMIT $1 OFFSET $2");
+    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let query = sqlx::query(AssertSqlSafe(statement)).bind(number(limit)).bind(number(offset));
+    let query = values.into_iter().fold(query, |query, value| query.bind(value));
     let rows = query.fetch_all(pool).await.context("list Islands")?;
-    let count = match account {
-        Some(account) => {
-            sqlx::query("SELECT COUNT(*) AS n FROM hosts WHERE left_at IS NULL AND account_id = $1")
-                .bind(account.to_string())
-        }
-        None => sqlx::query("SELECT COUNT(*) AS n FROM hosts WHERE left_at IS NULL"),
-    };
+    let (condition, values) = listed(account, text, 1);
+    let statement = format!("SELECT COUNT(*) AS n FROM hosts WHERE left_at IS NULL{condition}");
+    let count = sqlx::query(AssertSqlSafe(statement));
+    let count = values.into_iter().fold(count, |query, value| query.bind(value));
     let total = integer(&count.fetch_one(pool).await.context("count Islands")?, "n")?;
     let hosts = rows.iter().map(admin_view).collect::<Result<_, _>>()?;
     Ok((hosts, total.unsigned_abs()))
+}
+
+/// These Islands, without those that have left, in the order of their ids.
+pub(crate) async fn admin_among(pool: &Pool, ids: &[HostId]) -> Result<Vec<AdminHost>, StoreError> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let numbers: Vec<String> = (1..=ids.len()).map(|number| format!("${number}")).collect();
+    let statement = format!("{ADMIN_VIEW} AND id IN ({}) ORDER BY id", numbers.join(", "));
+    let query = sqlx::query(AssertSqlSafe(statement));
+    let query = ids.iter().fold(query, |query, id| query.bind(id.to_string()));
+    let rows = query.fetch_all(pool).await.context("list Islands by their ids")?;
+    rows.iter().map(admin_view).collect()
 }
 
 /// Gives an Island no new jobs from now on. Returns `false` if it is suspended already.

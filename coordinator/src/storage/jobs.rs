@@ -4,6 +4,7 @@
 mod adopt;
 mod end;
 mod events;
+mod queue;
 mod read;
 
 pub(crate) use adopt::{
@@ -11,6 +12,7 @@ pub(crate) use adopt::{
 };
 pub(crate) use end::{Ending, end};
 pub(crate) use events::{events, has_ended, piece};
+pub(crate) use queue::{WaitingFilter, waiting, waiting_by_cargo};
 pub(crate) use read::{get, open_by_status, page, recent, was_checked};
 
 use island_protocol::{

@@ -147,6 +147,55 @@ pub(crate) async fn demand(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug
     Ok(demand)
 }
 
+/// What the jobs of a Cargo were in a span of whole hours.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DayDemand {
+    /// Jobs that were paid for, and what their Islands earned.
+    pub jobs: u64,
+    pub earned: MicroCredits,
+    /// The most Islands that ran them in one hour.
+    pub hosts: u64,
+    /// Jobs that ended because no Island took them.
+    pub unmet: u64,
+}
+
+/// The jobs of each Cargo from `from` until before `until`, which are begins of hours that are kept.
+pub(crate) async fn of_day(
+    pool: &Pool,
+    from: Timestamp,
+    until: Timestamp,
+) -> Result<HashMap<Slug, DayDemand>, StoreError> {
+    let count = |row, column| Ok::<_, StoreError>(integer(row, column)?.max(0).unsigned_abs());
+    let mut days: HashMap<Slug, DayDemand> = HashMap::new();
+    let paid = sqlx::query(
+        "SELECT workload_slug AS slug, CAST(SUM(jobs) AS BIGINT) AS jobs, CAST(SUM(total) AS BIGINT) AS total, \
+         MAX(hosts) AS hosts FROM market_hours WHERE hour >= $1 AND hour < $2 GROUP BY workload_slug",
+    )
+    .bind(hour_of(from))
+    .bind(hour_of(until))
+    .fetch_all(pool)
+    .await
+    .context("sum the paid jobs of a day")?;
+    for row in &paid {
+        let day = days.entry(parsed(row, "slug")?).or_default();
+        (day.jobs, day.hosts) = (count(row, "jobs")?, count(row, "hosts")?);
+        day.earned = MicroCredits(integer(row, "total")?);
+    }
+    let unmet = sqlx::query(
+        "SELECT workload_slug AS slug, COUNT(*) AS n FROM jobs WHERE only_host IS NULL \
+         AND error_code = 'no_island_available' AND completed_at >= $1 AND completed_at < $2 GROUP BY workload_slug",
+    )
+    .bind(from.unix_ms())
+    .bind(until.unix_ms())
+    .fetch_all(pool)
+    .await
+    .context("count the jobs of a day that no Island took")?;
+    for row in &unmet {
+        days.entry(parsed(row, "slug")?).or_default().unmet = count(row, "n")?;
+    }
+    Ok(days)
+}
+
 /// Number of completed jobs.
 pub(crate) async fn completed(pool: &Pool) -> Result<u64, StoreError> {
     let unsummed = progress::get(pool, Task::Market).await?;

@@ -10,6 +10,8 @@ use super::{Connection, Pool, QueryContext as _, StoreError, integer};
 pub(crate) enum Task {
     /// The sums of completed jobs and their prices.
     Market,
+    /// The sums of ended jobs by account, day, Cargo and key.
+    Usage,
     /// Deletion of inputs.
     Inputs,
     /// Deletion of outputs.

@@ -641,3 +641,29 @@ async fn a_published_cargo_is_served_by_all_of_them_without_a_restart() {
     served(2).await;
     peer.down().await;
 }
+
+#[tokio::test]
+async fn indexes_of_large_tables_are_built_after_the_migrations() {
+    let mut network = Network::start().await;
+    let pool = network.sql().await;
+    let complete = async || {
+        loop {
+            let valid = "SELECT COUNT(*) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
+                         WHERE c.relname IN ('jobs_queue', 'jobs_queue_of_cargo', 'jobs_unmet') AND i.indisvalid";
+            let valid: i64 = sqlx::query_scalar(valid).fetch_one(&pool).await.expect("a number");
+            if valid == 3 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    soon("all indexes", complete()).await;
+    network.down().await;
+    // As a coordinator leaves it that was killed while it built.
+    let broken = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'jobs_queue'::regclass";
+    sqlx::query(broken).execute(&pool).await.expect("an index that was not completed");
+    network.up().await;
+    soon("all indexes again", complete()).await;
+    pool.close().await;
+    network.submit().await;
+}

@@ -8,6 +8,7 @@ use crate::support::{
     answer,
     island::{Island, completed, token},
     network::Network,
+    soon,
 };
 
 #[tokio::test]
@@ -230,5 +231,138 @@ async fn only_operators_may_do_what_operators_do() {
     for path in [format!("/accounts/{nobody}/grants"), "/accounts/no-id/grants".to_owned()] {
         let (status, body) = admin.post(&path, &json!({"amount": 1, "reason": "r"})).await;
         assert_eq!((status, &body["error"]["code"]), (404, &json!("account_not_found")), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn operators_see_which_jobs_wait_and_why() {
+    let network = Network::start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let empty = admin.get("/queue").await;
+    assert_eq!((&empty["data"], &empty["meta"]["total"]), (&json!([]), &json!(0)), "{empty}");
+    let submit = async |priority: u64| {
+        let body = json!({"workload": "echo", "input": {"prompt": "x"}, "priority": priority});
+        let (status, body) = answer(network.call(Method::POST, "/jobs").json(&body)).await;
+        assert_eq!(status, 201, "{body}");
+        body["data"]["id"].as_str().expect("an id").to_owned()
+    };
+    let (low, high) = (submit(1).await, submit(9).await);
+    let ids = |queue: &Value| -> Vec<String> {
+        let jobs = queue["data"].as_array().expect("jobs").iter();
+        jobs.map(|job| job["id"].as_str().expect("an id").to_owned()).collect()
+    };
+    // The reasons follow once the placer has tried the jobs.
+    let queue = soon("both have reasons", async {
+        loop {
+            let queue = admin.get("/queue?reason=no_island").await;
+            if queue["meta"]["total"] == 2 {
+                return queue;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert_eq!(ids(&queue), [high.clone(), low.clone()], "in the order of placement");
+    assert_eq!((&queue["reasons"], &queue["cargos"]), (&json!({"no_island": 2}), &json!({"echo": 2})));
+    let first = &queue["data"][0];
+    assert_eq!((&first["workload_slug"], &first["priority"]), (&json!("echo"), &json!(9)));
+    assert_eq!(first["waiting_reason"], "no Island is online");
+    assert_eq!(first["account"], json!(network.consumer.id.to_string()));
+    let second = admin.get("/queue?limit=1&offset=1&workload=echo").await;
+    assert_eq!((ids(&second), &second["meta"]["total"]), (vec![low.clone()], &json!(2)));
+    assert_eq!(second["data"][0]["waiting"], json!({}), "reasons are shown in every list");
+    for none in [
+        "workload=story".to_owned(),
+        "reason=no_slot".to_owned(),
+        format!("account={}", network.owner.id),
+        format!("reason=no_island&account={}", network.owner.id),
+    ] {
+        let queue = admin.get(&format!("/queue?{none}")).await;
+        assert_eq!((&queue["data"], &queue["meta"]["total"]), (&json!([]), &json!(0)), "{none}: {queue}");
+    }
+    for (bad, status) in [("workload=A%20B", 400), ("account=x", 400), ("reason=boredom", 422), ("limit=0", 422)] {
+        assert_eq!(answer(admin.call(Method::GET, &format!("/queue?{bad}"))).await.0, status, "{bad}");
+    }
+    let of_consumer = network.http.get(format!("{}/admin/queue", network.url)).bearer_auth(&network.consumer.key);
+    assert_eq!(answer(of_consumer).await.0, 403);
+
+    // An Island takes both in the order of the list.
+    let mut island = Island::start(&network).await;
+    let run = island.take().await;
+    assert_eq!(run.key.job_id.to_string(), high);
+    let taken = island.take().await;
+    assert_eq!(taken.key.job_id.to_string(), low);
+    assert_eq!(admin.get("/queue").await["meta"]["total"], 0);
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn lists_of_islands_are_filtered_and_paged() {
+    let network = Network::start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let (mut islands, mut running) = (Vec::new(), Vec::new());
+    for name in ["attic", "Cellar 100%", "cellar_two"] {
+        let island = Island::start(&network).await;
+        island.register_as(name).await;
+        islands.push(island.id.to_string());
+        running.push(island);
+    }
+    islands.sort();
+    let renamed = async {
+        loop {
+            let named = admin.get("/hosts?q=cellar").await;
+            if named["meta"]["total"] == 2 && admin.get("/hosts?q=attic").await["meta"]["total"] == 1 {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    soon("the names arrive", renamed).await;
+    let names = |list: &Value| -> Vec<String> {
+        let data = list["data"].as_array().expect("Islands").iter();
+        let mut names: Vec<String> = data.map(|one| one["name"].as_str().expect("a name").to_owned()).collect();
+        names.sort();
+        names
+    };
+    // A text is not a pattern, and both kinds of lists agree.
+    for (filter, expected) in [
+        ("q=CELLAR", vec!["Cellar 100%", "cellar_two"]),
+        ("q=100%25", vec!["Cellar 100%"]),
+        ("q=_two", vec!["cellar_two"]),
+        ("q=r_", vec!["cellar_two"]),
+        ("q=test", vec!["Cellar 100%", "attic", "cellar_two"]),
+        ("q=nowhere", vec![]),
+    ] {
+        for list in [
+            admin.get(&format!("/hosts?{filter}")).await,
+            admin.get(&format!("/hosts?{filter}&status=online")).await,
+            network.get(&format!("/hosts?{filter}")).await,
+        ] {
+            assert_eq!(names(&list), expected, "{filter}");
+        }
+    }
+    let by_id = network.get(&format!("/hosts?q={}", &islands[0][..13])).await;
+    assert_eq!(by_id["data"][0]["id"], json!(islands[0]), "the begin of an id");
+    let page = network.get("/hosts?limit=2&offset=1").await;
+    assert_eq!(page["meta"], json!({"total": 3, "limit": 2, "offset": 1}));
+    let ids: Vec<&Value> = page["data"].as_array().expect("Islands").iter().map(|one| &one["id"]).collect();
+    assert_eq!(ids, [&json!(islands[1]), &json!(islands[2])]);
+    let all = network.get("/hosts").await;
+    assert_eq!((all["data"].as_array().map(Vec::len), all.get("meta")), (Some(3), None), "as before");
+    // They belong to the owner, not to the consumer.
+    assert_eq!(network.get("/hosts?own=true&limit=1").await["meta"]["total"], 0);
+    assert_eq!(network.get("/hosts?own=false&limit=1").await["meta"]["total"], 3);
+
+    let reason = json!({"reason": "wrong results"});
+    assert_eq!(admin.post(&format!("/hosts/{}/suspend", islands[1]), &reason).await.0, 200);
+    let suspended = admin.get("/hosts?status=suspended").await;
+    assert_eq!((&suspended["data"][0]["id"], &suspended["meta"]["total"]), (&json!(islands[1]), &json!(1)));
+    assert_eq!(suspended["data"][0]["status"], "suspended");
+    assert_eq!(admin.get("/hosts?status=online&limit=1").await["meta"]["total"], 2);
+    let of_account = format!("/hosts?status=online&account={}", network.consumer.id);
+    assert_eq!(admin.get(&of_account).await["meta"]["total"], 0);
+    for bad in ["status=asleep", "own=maybe", "limit=0"] {
+        let (status, body) = answer(network.call(Method::GET, &format!("/hosts?{bad}"))).await;
+        assert_eq!((status, &body["error"]["code"]), (422, &json!("validation_error")), "{bad}: {body}");
     }
 }

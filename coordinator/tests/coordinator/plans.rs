@@ -14,6 +14,7 @@ use tracing::field::{Field, Visit};
 use tracing_subscriber::{Layer, layer::SubscriberExt as _};
 
 use crate::support::{
+    admin::{Admin, operator},
     answer, database,
     island::{Island, completed, token},
     network::Network,
@@ -25,8 +26,8 @@ const LARGE: [&str; 5] = ["jobs", "job_events", "job_event_pieces", "ledger_entr
 /// The names under which statements use them.
 const ALIASES: [&str; 3] = ["j", "e", "a"];
 /// Indexes over open jobs only, which may be read completely.
-const SMALL: [&str; 5] =
-    ["jobs_open", "jobs_open_of_account", "jobs_open_of_coordinator", "jobs_waiting", "jobs_unread"];
+const SMALL: [&str; 7] =
+    ["jobs_open", "jobs_open_of_account", "jobs_open_of_coordinator", "jobs_queue", "jobs_queue_of_cargo", "jobs_waiting", "jobs_unread"];
 
 /// Collects SQL.
 #[derive(Debug, Default, Clone)]
@@ -128,6 +129,7 @@ async fn use_everything(network: &Network) {
         "/account".to_owned(),
         "/account/ledger?limit=2&offset=1".to_owned(),
         format!("/account/ledger?after={entry}"),
+        "/account/usage?workload=echo".to_owned(),
         "/api-keys".to_owned(),
         "/jobs?limit=1&offset=1".to_owned(),
         format!("/jobs?after={open}"),
@@ -141,6 +143,15 @@ async fn use_everything(network: &Network) {
         "/health".to_owned(),
     ] {
         network.get(&path).await;
+    }
+    let admin = Admin { network, key: operator(network).await.key };
+    for path in [
+        "/queue",
+        "/queue?workload=echo&limit=1&offset=1",
+        &format!("/queue?account={}", network.consumer.id),
+        "/queue?reason=no_slot",
+    ] {
+        admin.get(path).await;
     }
     network.stream(&id, 0).await.rest().await;
     for (method, path) in [
@@ -225,7 +236,7 @@ fn plans_are_understood() {
         ("SCAN jobs", true),
         ("SCAN jobs USING INDEX jobs_listed", true),
         ("SCAN j USING COVERING INDEX jobs_ended", true),
-        ("SCAN jobs USING COVERING INDEX jobs_waiting", false),
+        ("SCAN jobs USING COVERING INDEX jobs_queue_of_cargo", false),
         ("SCAN parts", false),
         ("SEARCH jobs USING INDEX jobs_listed (account_id=?)", false),
         ("  ->  Seq Scan on jobs j  (cost=0.00..1.00 rows=1 width=4)", true),

@@ -1,8 +1,11 @@
 //! `/admin`: what operators of a network read and do.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    api::PageMeta,
     credits::MicroCredits,
     ids::{AccountId, ApiKeyId, HostId, JobId, Slug},
     time::Timestamp,
@@ -55,6 +58,12 @@ pub struct AdminHost {
     /// Version of its agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
+    /// Region that it reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// `online`, `draining`, `paused`, `suspended` or `offline`, as the coordinator of this answer sees it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
     /// Present while it gets no new jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<Suspension>,
@@ -261,6 +270,12 @@ pub enum AdminAction {
     ApproveCargo,
     /// Refuse to serve it, or to serve it any longer.
     RejectCargo,
+    /// Pause an Island, by its owner's account.
+    OrderPause,
+    /// Give an Island no new jobs, by its owner's account.
+    OrderDrain,
+    /// End such an order.
+    OrderResume,
 }
 
 impl AdminAction {
@@ -278,7 +293,7 @@ pub struct AuditEntry {
     pub id: String,
     /// Time of the action.
     pub created_at: Timestamp,
-    /// The operator's account; absent for a command on the coordinator's machine.
+    /// The account that did it; absent for a command on the coordinator's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<AccountId>,
     /// The action.
@@ -302,4 +317,41 @@ pub struct AuditEntry {
     pub amount: Option<MicroCredits>,
     /// Why; empty for commands without a reason.
     pub reason: String,
+}
+
+/// Answer to `GET /admin/queue`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Queue {
+    /// A page of the jobs that wait, in the order in which they are placed.
+    pub data: Vec<WaitingJob>,
+    /// Position in the list.
+    pub meta: PageMeta,
+    /// Number of waiting jobs for each reason, of those that the coordinator of this answer executes. A job may have several; `no_island`: no Island
+    /// is online.
+    pub reasons: BTreeMap<String, u64>,
+    /// Number of waiting jobs of each Cargo, of the requested account or of all.
+    pub cargos: BTreeMap<Slug, u64>,
+}
+
+/// A job that waits for an Island.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct WaitingJob {
+    /// The job.
+    pub id: JobId,
+    /// The account that submitted it.
+    pub account: AccountId,
+    /// Its Cargo.
+    pub workload_slug: Slug,
+    /// 0 to 100; jobs with a higher priority are placed first.
+    pub priority: u8,
+    /// Time of acceptance.
+    pub created_at: Timestamp,
+    /// Number of Islands for each reason; absent if another coordinator executes the job, or no Island was tried yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<BTreeMap<String, u64>>,
+    /// The same in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_reason: Option<String>,
 }

@@ -12,6 +12,7 @@ use super::{Operator, not_found, post_reason};
 use crate::{
     backend::{add_parameter, encoded},
     form::Posted,
+    pages::islands::{badge, states},
     texts::t,
     view::{Block, Cell, Field, Form, Kind, Pager, Table, Tone},
     web::{blocks_page, done},
@@ -21,21 +22,26 @@ const PAGE: &str = "/console/admin/fleet";
 
 /// `GET /console/admin/fleet`.
 pub(super) async fn list(Operator(member): Operator) -> Response {
-    let account = member.visit.param("account").unwrap_or_default().to_owned();
+    let [account, text, state] =
+        ["account", "q", "status"].map(|name| member.visit.param(name).unwrap_or_default().to_owned());
     let mut path = format!("/admin/hosts?limit=25&offset={}", member.visit.offset());
-    if !account.is_empty() {
-        add_parameter(&mut path, "account", &account);
+    let mut address = format!("{PAGE}?");
+    for (name, value) in [("account", &account), ("q", &text), ("status", &state)] {
+        if !value.is_empty() {
+            add_parameter(&mut path, name, value);
+            address = format!("{address}{name}={}&", encoded(value));
+        }
     }
     let page = match member.visit.api.page::<AdminHost>(&path).await {
         Ok(page) => page,
         Err(failure) => return member.failed(failure, PAGE),
     };
     let row = |island: &AdminHost| {
-        let state = match &island.suspended {
-            Some(suspension) => {
-                Cell::Badge(Tone::Bad, format!("{}: {}", t("island.suspended"), suspension.reason))
-            }
-            None => Cell::Badge(Tone::Good, t("admin.in_use").to_owned()),
+        let state = if let Some(suspension) = &island.suspended {
+            Cell::Badge(Tone::Bad, format!("{}: {}", t("island.suspended"), suspension.reason))
+        } else {
+            let (tone, text) = badge(island.status.as_deref().unwrap_or("offline"));
+            Cell::Badge(tone, text)
         };
         vec![
             Cell::link(format!("/console/islands/{}", island.id), island.name.clone()),
@@ -44,6 +50,7 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
                 format!("/console/admin/accounts/{}", island.account),
                 island.account.to_string().chars().take(8).collect::<String>(),
             ),
+            Cell::text(island.region.clone().unwrap_or_default()),
             Cell::text(island.agent_version.clone().unwrap_or_default()),
             Cell::time(island.last_seen_at),
             Cell::text(island.note.clone().unwrap_or_default()),
@@ -54,20 +61,27 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
         "islands.name",
         "islands.status",
         "admin.account",
+        "islands.region",
         "islands.agent",
         "islands.seen",
         "admin.note",
         "keys.change",
     ];
-    let query = if account.is_empty() { String::new() } else { format!("account={}&", encoded(&account)) };
     let table = Table {
         columns: columns.iter().map(|key| t(key).to_owned()).collect(),
         rows: page.data.iter().map(row).collect(),
         empty: t("islands.no_others").to_owned(),
-        pager: Pager::new(&format!("{PAGE}?{query}"), page.meta),
+        pager: Pager::new(&address, page.meta),
         ..Table::default()
     };
-    let filter = Form::filter(PAGE, vec![Field::line("account", t("admin.account_id")).value(account)]);
+    let filter = Form::filter(
+        PAGE,
+        vec![
+            Field::line("q", t("islands.search")).value(text),
+            Field::new("status", t("islands.status"), Kind::Choice(states())).value(state),
+            Field::line("account", t("admin.account_id")).value(account),
+        ],
+    );
     let choices = [("normal", "admin.trust_normal"), ("low", "admin.trust_low")];
     let choices = choices.iter().map(|(value, key)| ((*value).to_owned(), t(key).to_owned())).collect();
     let note = Form::post(

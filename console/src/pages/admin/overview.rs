@@ -3,7 +3,7 @@
 use axum::{extract::Path, response::Response};
 use island_protocol::api::{
     Data, HostView,
-    admin::CreateNotice,
+    admin::{CreateNotice, Queue},
     network::{NetworkNotices, NetworkStats, Notice},
 };
 use serde::de::IgnoredAny;
@@ -27,18 +27,19 @@ pub(super) async fn page(Operator(member): Operator) -> Response {
         api.get::<NetworkStats>("/network/stats"),
         api.get::<NetworkNotices>("/network/notices"),
         api.get::<Vec<Notice>>("/admin/notices"),
-        api.get::<Vec<HostView>>("/hosts"),
+        api.page::<HostView>("/hosts?status=offline&limit=1"),
+        api.bare::<Queue>("/admin/queue?limit=1"),
     );
-    let (stats, state, notices, islands) = match answers {
+    let (stats, state, notices, offline, queue) = match answers {
         Ok(answers) => answers,
         Err(failure) => return member.failed(failure, "/console/chat"),
     };
     let (tone, text) = network::health(&member.visit).await;
-    let count = |status: &str| islands.iter().filter(|island| island.status == status).count();
     let mut blocks = vec![Block::Tiles(vec![
         Tile::new(t("network.state"), Cell::Badge(tone, text)),
         Tile::new(t("network.islands"), Cell::number(stats.online_islands)),
-        Tile::new(t("admin.offline"), Cell::number(count("offline"))),
+        Tile::new(t("admin.offline"), Cell::number(offline.meta.total)),
+        Tile::new(t("admin.waiting"), Cell::number(queue.meta.total)),
         Tile::new(t("network.jobs"), Cell::number(stats.jobs_completed)),
     ])];
     if let Some(grafana) = &member.visit.console.grafana {

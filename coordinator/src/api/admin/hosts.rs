@@ -11,10 +11,12 @@ use island_protocol::{
     ids::{AccountId, HostId},
     problem::Code,
 };
+use tokio::time::Instant;
 
 use super::{account_of_query, reason};
 use crate::{
-    api::{Api, ApiError, auth::Operator, body, query::Query, segment::Segment},
+    api::{Api, ApiError, auth::Operator, body, hosts::filter, query::Query, segment::Segment},
+    fleet::{IslandFilter, Owner},
     storage::{
         audit::{self, Action, Subject},
         commit, host,
@@ -23,7 +25,8 @@ use crate::{
 
 type Answer = Result<Json<Data<AdminHost>>, ApiError>;
 
-/// The Islands that have not left, oldest first, or those of one account.
+/// The Islands that have not left, oldest first, or those that the query wants. What an Island does now is in memory, so a page of those in
+/// one state is found there, and has the order of their ids; any other page is made in SQL.
 pub(in crate::api) async fn list(
     State(api): State<Arc<Api>>,
     Operator(_): Operator,
@@ -31,8 +34,20 @@ pub(in crate::api) async fn list(
 ) -> Result<Json<Page<AdminHost>>, ApiError> {
     let requested = query.page()?;
     let account = account_of_query(&query)?;
-    let reader = api.execution.context().store.reader();
-    let (data, total) = host::admin_page(reader, account, requested.limit, requested.offset).await?;
+    let filter = IslandFilter { owner: account.map_or(Owner::Anybody, Owner::Only), ..filter(&query)? };
+    let context = api.execution.context();
+    let (reader, now) = (context.store.reader(), Instant::now());
+    let (mut data, total) = if filter.status.is_some() {
+        let snapshot = context.fleet.snapshot(now);
+        let (islands, total) = snapshot.page(&filter, requested.offset, requested.limit);
+        let ids: Vec<HostId> = islands.iter().map(|island| island.id()).collect();
+        (host::admin_among(reader, &ids).await?, total)
+    } else {
+        host::admin_page(reader, account, &filter.text, requested.limit, requested.offset).await?
+    };
+    for island in &mut data {
+        island.status = Some(context.fleet.status_of(island.id, now).unwrap_or("offline").to_owned());
+    }
     Ok(Json(Page { data, meta: PageMeta { total, ..requested } }))
 }
 

@@ -8,6 +8,7 @@ use island_protocol::{
         quota::{OwnQuotas, QuotaView, Quotas},
         signup::{FinishLogin, SignUp, SignedUp},
         statement::Statement,
+        usage::AccountUsage,
     },
     problem::Code,
 };
@@ -15,7 +16,7 @@ use serde_json::json;
 
 use super::{Routes, format, uuid};
 use crate::{
-    api::{account, fabric, keys, ledger, login, quotas, signup, statement as statements},
+    api::{account, fabric, keys, ledger, login, quotas, signup, statement as statements, usage},
     openapi::operation::Operation,
 };
 
@@ -35,6 +36,20 @@ pub(super) fn statement(operation: Operation) -> Operation {
         .query("format", false, "`json`, or `csv` with a line for each entry.", &format())
         .fails(&[Code::InvalidRequest])
         .answers_or_csv::<Data<Statement>>("The statement")
+}
+
+/// Adds the parameters and answers of an account's usage.
+fn used(operation: Operation) -> Operation {
+    let time = json!({"type": "string", "format": "date-time"});
+    operation
+        .about("Ended jobs with their tokens and credits, without refunds, as JSON or CSV. Days are whole, in UTC, at most 92.")
+        .query("from", false, "A time in the first day; two weeks ago by default.", &time)
+        .query("until", false, "End of the last day, or a time in it; now by default.", &time)
+        .query("workload", false, "Only this Cargo.", &json!({"type": "string"}))
+        .query("key", false, "Only this key.", &uuid())
+        .query("format", false, "`json`, or `csv` with a line for each row.", &format())
+        .fails(&[Code::InvalidRequest])
+        .answers_or_csv::<Data<AccountUsage>>("The usage")
 }
 
 pub(super) fn add(routes: Routes) -> Routes {
@@ -82,6 +97,16 @@ fn own(routes: Routes) -> Routes {
             "/account/statement",
             statements::own,
             statement(Operation::keyed("Account", "getStatement", "What you spent and earned", Scope::Read)),
+        )
+        .get(
+            "/account/usage",
+            usage::own,
+            used(Operation::keyed(
+                "Account",
+                "getUsage",
+                "What you used, by day, Cargo and key",
+                Scope::Read,
+            )),
         )
 }
 

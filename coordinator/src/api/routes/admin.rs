@@ -5,7 +5,7 @@ use island_protocol::{
         Data, Page,
         admin::{
             AdminAccount, AdminHost, AnnotateHost, AuditEntry, CargoState, ChangeCredits, CreateAccount,
-            CreateNotice, CreatedAccount, Reason, RefundedJob,
+            CreateNotice, CreatedAccount, Queue, Reason, RefundedJob,
         },
         key::{KeyView, RevokedKey, Scope},
         network::{NetworkNotices, Notice},
@@ -17,10 +17,10 @@ use island_protocol::{
 };
 use serde_json::json;
 
-use super::{Routes, account, format, slug, uuid};
+use super::{Routes, account, format, islands, slug, uuid};
 use crate::{
     api::admin::{
-        accounts, audit_log, cargos, credits, hosts, invitations, keys, maintenance, notices, payouts,
+        accounts, audit_log, cargos, credits, hosts, invitations, keys, maintenance, notices, payouts, queue,
         quotas, refund,
     },
     openapi::operation::Operation,
@@ -190,12 +190,12 @@ fn islands(routes: Routes) -> Routes {
         .get(
             "/admin/hosts",
             hosts::list,
-            Operation::keyed(
+            islands::listed(Operation::keyed(
                 TAG,
                 "listHostsOfAccounts",
                 "Islands with their accounts, oldest first",
                 Scope::Read,
-            )
+            ))
             .paged()
             .query("account", false, "Only those of this account.", &uuid())
             .answers::<Page<AdminHost>>(200, "A page of Islands"),
@@ -232,6 +232,17 @@ fn islands(routes: Routes) -> Routes {
                     200,
                     "The job, and what was returned, also if that was earlier",
                 ),
+        )
+        .get(
+            "/admin/queue",
+            queue::list,
+            Operation::keyed(TAG, "listWaitingJobs", "Jobs that wait for an Island, and why", Scope::Read)
+                .about("In the order in which they are placed. Reasons are those of the coordinator that answers; jobs of others have none.")
+                .paged()
+                .query("workload", false, "Only jobs of this Cargo.", &json!({"type": "string"}))
+                .query("account", false, "Only jobs of this account.", &uuid())
+                .query("reason", false, "Only jobs for which some Island has this reason, such as `no_slot`, or `no_island`.", &json!({"type": "string"}))
+                .answers::<Queue>(200, "A page of jobs, with the number of jobs for each reason and Cargo"),
         )
         .get(
             "/admin/audit-log",

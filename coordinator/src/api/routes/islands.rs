@@ -2,7 +2,8 @@
 
 use island_protocol::{
     api::{
-        Data, Enroll, HostCredentials, HostView, IslandCheck, Pair, Pairing,
+        Data, Enroll, HostControl, HostCredentials, HostList, HostView, IslandCheck, Pair, Pairing,
+        advice::Advice,
         claim::IslandRequest,
         key::Scope,
         network::{HostKarma, NetworkNotices, NetworkStats},
@@ -16,8 +17,25 @@ use serde_json::json;
 use super::{Routes, uuid};
 use crate::{
     api::{artifacts, hosts, island, network},
+    fleet::STATES,
     openapi::operation::Operation,
 };
+
+/// Adds the filters that lists of Islands have.
+pub(super) fn listed(operation: Operation) -> Operation {
+    operation
+        .query("q", false, "Part of the id, the name or the region.", &json!({"type": "string"}))
+        .query("status", false, "Only those in this state.", &json!({"type": "string", "enum": STATES}))
+        .fails(&[Code::InvalidRequest])
+}
+
+/// A remote order of an owner.
+fn ordered(id: &'static str, summary: &'static str) -> Operation {
+    Operation::keyed("Islands", id, summary, Scope::Write)
+        .segment("id", "The Island.", &uuid())
+        .fails(&[Code::HostNotFound, Code::RemoteControlDisabled, Code::HostUnreachable, Code::OrderRefused])
+        .answers::<Data<HostControl>>(200, "What applies to the Island now")
+}
 
 #[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn add(routes: Routes) -> Routes {
@@ -25,8 +43,11 @@ pub(super) fn add(routes: Routes) -> Routes {
         .get(
             "/hosts",
             hosts::list,
-            Operation::keyed("Islands", "listHosts", "List the Islands", Scope::Read)
-                .answers::<Data<Vec<HostView>>>(200, "The Islands"),
+            listed(Operation::keyed("Islands", "listHosts", "List the Islands", Scope::Read))
+                .about("All of them, or a page if the request has a `limit` or an `offset`.")
+                .paged()
+                .query("own", false, "`true`: those of your account; `false`: those of others.", &json!({"type": "boolean"}))
+                .answers::<HostList>(200, "The Islands"),
         )
         .get(
             "/hosts/{id}",
@@ -43,6 +64,32 @@ pub(super) fn add(routes: Routes) -> Routes {
                 .segment("id", "The Island.", &uuid())
                 .fails(&[Code::HostNotFound])
                 .answers::<Data<HostKarma>>(200, "Hours of successful computation"),
+        )
+        .get(
+            "/hosts/{id}/advice",
+            hosts::advice::advice,
+            Operation::keyed("Islands", "getAdvice", "Which one change of your Island would have earned more yesterday", Scope::Read)
+                .about("With the demand of yesterday, UTC: an equal share of the jobs that others ran, and all that no Island took. At most; nothing is promised.")
+                .segment("id", "The Island.", &uuid())
+                .fails(&[Code::HostNotFound])
+                .answers::<Data<Advice>>(200, "Changes, the best first"),
+        )
+        .post(
+            "/hosts/{id}/pause",
+            hosts::control::pause,
+            ordered("pauseOwnHost", "Pause an Island of your account")
+                .about("Running jobs are handed back and continue on other Islands. The settings of the Island must allow remote orders; a command on the machine overrides them."),
+        )
+        .post(
+            "/hosts/{id}/drain",
+            hosts::control::drain,
+            ordered("drainOwnHost", "Give an Island of your account no new jobs").about("Running jobs may finish."),
+        )
+        .post(
+            "/hosts/{id}/resume",
+            hosts::control::resume,
+            ordered("resumeOwnHost", "End a remote pause or drain")
+                .about("A pause that was ordered on the machine itself continues."),
         )
         .get(
             "/artifacts/{digest}",

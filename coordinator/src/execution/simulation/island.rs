@@ -101,6 +101,7 @@ impl Island {
             gpus: Vec::new(),
             jobs: self.attempts.keys().map(running).collect(),
             models: Vec::new(),
+            control: None,
             headroom: Headroom { job_slots, ram_mb: 1_000, vram_mb: 0, gpus: None },
             timestamp: Timestamp::from_unix_ms(0),
         }

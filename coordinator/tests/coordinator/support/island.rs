@@ -15,7 +15,7 @@ use island_protocol::{
     cargo::RuntimeType,
     event::{AttemptEvent, Numbered},
     fabric::{
-        Assignment, AssignmentReply, Cancel, Heartbeat, LeaseRenewal, LeaseReply, LeasedJob, Output,
+        Assignment, AssignmentReply, Cancel, Control, ControlReply, Heartbeat, LeaseRenewal, LeaseReply, LeasedJob, Output,
         OutputReply, Refusal, RefusalReason, Register, Registered, SIGNATURE_HEADER, signed_bytes,
     },
     host::{Capabilities, Headroom, RuntimeReport, SandboxReport, SystemLoad},
@@ -213,6 +213,7 @@ impl Island {
             gpus: vec![],
             jobs: vec![],
             models: vec![],
+            control: None,
             headroom: Headroom { job_slots: self.slots, ram_mb: 8_000, vram_mb: 0, gpus: None },
             timestamp: Clock::System.now(),
         };
@@ -229,12 +230,7 @@ impl Island {
     pub(crate) async fn offer(&mut self) -> Offer {
         let message = soon("an assignment", self.jobs.next()).await.expect("subscription");
         let assignment: Assignment = serde_json::from_slice(&message.payload).expect("assignment");
-        let header = message.headers.as_ref().and_then(|h| h.get(SIGNATURE_HEADER)).expect("signature");
-        let signature = STANDARD.decode(header.as_str()).expect("base64");
-        KeyPair::from_public_key(&self.credentials.coordinator_key)
-            .expect("key")
-            .verify(&signed_bytes(&message.subject, &message.payload), &signature)
-            .expect("signed by the coordinator");
+        self.verify(&message);
         Offer { assignment, message }
     }
 
@@ -263,6 +259,34 @@ impl Island {
         let offer = self.offer().await;
         self.accept(&offer).await;
         offer.assignment
+    }
+
+    /// Receives remote orders from now on.
+    pub(crate) async fn orders(&self) -> Subscriber {
+        let orders = self.client.subscribe(HostTopic::Control.of(self.id)).await.expect("subscribe");
+        self.client.flush().await.expect("flush");
+        orders
+    }
+
+    /// The next remote order, answered with this.
+    pub(crate) async fn take_order(&self, orders: &mut Subscriber, reply: &ControlReply) -> Control {
+        let message = soon("an order", orders.next()).await.expect("subscription");
+        self.verify(&message);
+        let order = serde_json::from_slice(&message.payload).expect("an order");
+        let to = message.reply.expect("a request");
+        self.client.publish(to, serde_json::to_vec(reply).expect("json").into()).await.expect("publish");
+        self.client.flush().await.expect("flush");
+        order
+    }
+
+    /// Asserts that the coordinator has signed a message.
+    fn verify(&self, message: &Message) {
+        let header = message.headers.as_ref().and_then(|h| h.get(SIGNATURE_HEADER)).expect("signature");
+        let signature = STANDARD.decode(header.as_str()).expect("base64");
+        KeyPair::from_public_key(&self.credentials.coordinator_key)
+            .expect("key")
+            .verify(&signed_bytes(&message.subject, &message.payload), &signature)
+            .expect("signed by the coordinator");
     }
 
     pub(crate) async fn cancelled(&mut self) -> Cancel {

@@ -1,0 +1,104 @@
+//! The jobs that wait for an Island, and why.
+
+use std::collections::BTreeMap;
+
+use axum::response::Response;
+use island_protocol::api::admin::{Queue, WaitingJob};
+
+use super::Operator;
+use crate::{
+    backend::{add_parameter, encoded},
+    texts::t,
+    view::{Block, Cell, Field, Form, Kind, Pager, Table, Tile},
+    web::blocks_page,
+};
+
+const PAGE: &str = "/console/admin/queue";
+
+/// `GET /console/admin/queue`.
+pub(super) async fn list(Operator(member): Operator) -> Response {
+    let [cargo, reason, account] =
+        ["cargo", "reason", "account"].map(|name| member.visit.param(name).unwrap_or_default().to_owned());
+    let mut path = format!("/admin/queue?limit=25&offset={}", member.visit.offset());
+    let mut address = format!("{PAGE}?");
+    for (name, parameter, value) in
+        [("cargo", "workload", &cargo), ("reason", "reason", &reason), ("account", "account", &account)]
+    {
+        if !value.is_empty() {
+            add_parameter(&mut path, parameter, value);
+            address = format!("{address}{name}={}&", encoded(value));
+        }
+    }
+    let queue = match member.visit.api.bare::<Queue>(&path).await {
+        Ok(queue) => queue,
+        Err(failure) => return member.failed(failure, PAGE),
+    };
+    let row = |job: &WaitingJob| {
+        vec![
+            Cell::Code(job.id.to_string()),
+            Cell::text(job.workload_slug.to_string()),
+            Cell::link(
+                format!("/console/admin/accounts/{}", job.account),
+                job.account.to_string().chars().take(8).collect::<String>(),
+            ),
+            Cell::number(job.priority),
+            Cell::Time(job.created_at),
+            Cell::text(job.waiting_reason.clone().unwrap_or_else(|| t("queue.unknown").to_owned())),
+        ]
+    };
+    let columns = ["queue.job", "jobs.cargo", "admin.account", "queue.priority", "jobs.created", "queue.why"];
+    let table = Table {
+        columns: columns.iter().map(|key| t(key).to_owned()).collect(),
+        rows: queue.data.iter().map(row).collect(),
+        empty: t("queue.none").to_owned(),
+        pager: Pager::new(&address, queue.meta),
+        ..Table::default()
+    };
+    let total: u64 = queue.cargos.values().sum();
+    let by_reason = most(&queue.reasons, "reason", "queue.reason");
+    let cargos = queue.cargos.iter().map(|(slug, count)| (slug.to_string(), *count)).collect();
+    let by_cargo = most(&cargos, "cargo", "jobs.cargo");
+    let names = |counts: &BTreeMap<String, u64>, chosen: &str| {
+        let all = std::iter::once((String::new(), t("queue.any").to_owned()));
+        // What was chosen stays in the form when no job waits for it any longer.
+        let chosen = (!chosen.is_empty() && !counts.contains_key(chosen)).then(|| chosen.to_owned());
+        let names = counts.keys().cloned().chain(chosen).map(|name| (name.clone(), name));
+        Kind::Choice(all.chain(names).collect())
+    };
+    let filter = Form::filter(
+        PAGE,
+        vec![
+            Field::new("cargo", t("jobs.cargo"), names(&cargos, &cargo)).value(cargo),
+            Field::new("reason", t("queue.reason"), names(&queue.reasons, &reason)).value(reason),
+            Field::line("account", t("admin.account_id")).value(account),
+        ],
+    );
+    let mut frame = member.frame(t("queue.title"));
+    frame.is_wide = true;
+    let blocks = vec![
+        Block::Tiles(vec![Tile::new(t("admin.waiting"), Cell::number(total))]),
+        Block::Columns(vec![
+            Block::Panel(t("queue.by_reason").to_owned(), vec![Block::Table(by_reason)]),
+            Block::Panel(t("queue.by_cargo").to_owned(), vec![Block::Table(by_cargo)]),
+        ]),
+        Block::Form(filter),
+        Block::Table(table),
+    ];
+    blocks_page(frame, t("queue.lead").to_owned(), blocks)
+}
+
+/// The names with the most jobs, each with a link to its jobs.
+fn most(counts: &BTreeMap<String, u64>, parameter: &str, column: &str) -> Table {
+    let mut counts: Vec<(&String, u64)> = counts.iter().map(|(name, count)| (name, *count)).collect();
+    counts.sort_by(|one, other| other.1.cmp(&one.1).then(one.0.cmp(other.0)));
+    let row = |(name, count): &(&String, u64)| {
+        let link = format!("{PAGE}?{parameter}={}", encoded(name));
+        vec![Cell::link(link, (*name).clone()), Cell::number(count)]
+    };
+    Table {
+        columns: vec![t(column).to_owned(), t("usage.count").to_owned()],
+        rows: counts.iter().take(12).map(row).collect(),
+        empty: t("queue.none").to_owned(),
+        ..Table::default()
+    }
+}
