@@ -10,6 +10,7 @@ mod artifacts;
 mod audio;
 pub(crate) mod auth;
 mod availability;
+pub(crate) mod batches;
 mod body;
 mod cargos;
 mod chat;
@@ -20,6 +21,7 @@ pub(crate) mod document;
 mod embeddings;
 mod error;
 mod fabric;
+mod files;
 mod form;
 mod health;
 mod hosts;
@@ -49,6 +51,7 @@ mod session;
 mod signup;
 mod slots;
 mod statement;
+mod webhooks;
 mod workloads;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
@@ -63,6 +66,7 @@ use axum::{
 };
 use futures::FutureExt as _;
 use island_protocol::{api::PREFIX, problem::Code};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use error::ApiError;
@@ -71,8 +75,14 @@ use document::Document;
 use routes::Routes;
 
 use crate::{
-    config::Http, deferred_writes, execution::Execution, fabric::keys::FabricKeys, network::Network,
-    oidc::Provider, server::Peer, storage::market::Market,
+    config::{self, Http},
+    deferred_writes,
+    execution::Execution,
+    fabric::keys::FabricKeys,
+    network::Network,
+    oidc::Provider,
+    server::Peer,
+    storage::market::Market,
 };
 
 /// Maximum bytes of a request body.
@@ -105,6 +115,11 @@ pub(crate) struct Rules {
     pub island_jwt_ms: i64,
     /// Life of a watcher's fabric credentials.
     pub watch_jwt_ms: i64,
+    pub files: config::Files,
+    /// Life of a file; `None` if it is kept.
+    pub files_ms: Option<i64>,
+    pub batches: config::Batches,
+    pub webhooks: config::Webhooks,
 }
 
 /// State of the handlers.
@@ -127,6 +142,8 @@ pub(crate) struct Api {
     pub soft: CancellationToken,
     pub document: Document,
     pub market: Market,
+    /// Notified when a batch was created here, or its cancellation requested.
+    pub batches_changed: Notify,
 }
 
 /// What Islands and watchers are given access to the fabric with.
@@ -174,6 +191,7 @@ impl Api {
             soft,
             document,
             market,
+            batches_changed: Notify::new(),
         }
     }
 }

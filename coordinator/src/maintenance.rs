@@ -15,7 +15,10 @@ use crate::{
     clock::Clock,
     config::Retention,
     metrics::Metrics,
-    storage::{Store, StoreError, books, commit, idempotency, market, progress::Task, retention, revocation},
+    storage::{
+        Store, StoreError, books, commit, file, idempotency, market, progress::Task, retention, revocation,
+        webhook,
+    },
 };
 pub(crate) use counting::Counting;
 #[cfg(test)]
@@ -75,6 +78,7 @@ impl Maintenance {
                 tokio::time::sleep(BATCH_PAUSE).await;
             }
         }
+        self.delete_files_and_deliveries(now).await?;
         let mut tx = self.store.begin().await?;
         let life_ms = i64::from(self.retention.idempotency_h) * 3_600_000;
         idempotency::purge(&mut tx, now.plus_ms(-life_ms)).await?;
@@ -83,6 +87,25 @@ impl Maintenance {
         let sums = books::sums(self.store.reader()).await?;
         self.metrics.books.checked(sums.balances, sums.holds, now);
         Ok(())
+    }
+}
+
+impl Maintenance {
+    /// Deletes files whose time is over, uploads that were not finished, and old deliveries, some at a time.
+    async fn delete_files_and_deliveries(&self, now: Timestamp) -> Result<(), StoreError> {
+        loop {
+            let mut tx = self.store.begin().await?;
+            let files = file::delete_expired(&mut tx, now).await?;
+            let deliveries = match cutoff(now, self.retention.deliveries_d) {
+                Some(cutoff) => webhook::delete_ended(&mut tx, cutoff).await?,
+                None => 0,
+            };
+            commit(tx).await?;
+            if files + deliveries == 0 {
+                return Ok(());
+            }
+            tokio::time::sleep(BATCH_PAUSE).await;
+        }
     }
 }
 

@@ -13,10 +13,12 @@ pub(crate) mod account;
 mod account_queues;
 pub(crate) mod audit;
 pub(crate) mod backup;
+pub(crate) mod batch;
 pub(crate) mod books;
 mod checkpoint;
 pub(crate) mod coordinator;
 pub(crate) mod counters;
+pub(crate) mod file;
 pub(crate) mod file_lock;
 mod group_commit;
 pub(crate) mod host;
@@ -42,6 +44,7 @@ pub(crate) mod retention;
 pub(crate) mod revocation;
 pub(crate) mod session;
 pub(crate) mod statement;
+pub(crate) mod webhook;
 pub(crate) mod workload;
 
 use std::{

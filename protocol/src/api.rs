@@ -1,7 +1,9 @@
 //! HTTP bodies under `/api/v1`, except chat.
 
 pub mod admin;
+pub mod batch;
 pub mod claim;
+pub mod file;
 pub mod key;
 pub mod ledger;
 pub mod market;
@@ -13,6 +15,7 @@ pub mod quota;
 pub mod recommendation;
 pub mod signup;
 pub mod statement;
+pub mod webhook;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

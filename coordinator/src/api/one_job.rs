@@ -10,6 +10,7 @@ use super::{
     auth::Caller,
     availability,
     chat::reply::problem,
+    idempotency::IdempotencyKey,
     jobs::{
         follow::{Follower, follow},
         submit::{Request, accept},
@@ -54,18 +55,24 @@ pub(super) struct Answered {
     pub usage: Usage,
 }
 
-/// Runs a job of the Cargo and waits for its end. If the client disconnects, the job is cancelled.
+/// Runs a job of the Cargo and waits for its end. If a client without an idempotency key disconnects, the job is cancelled.
 pub(super) async fn run(
     api: &Api,
     caller: Caller,
     cargo: &Arc<Cargo>,
     input: Map<String, Value>,
+    key: Option<IdempotencyKey>,
 ) -> Result<Answered, ApiError> {
-    availability::check(api, &caller, cargo, &Preferences::default(), None).await?;
-    let accepted = accept(api, caller, cargo, Request::waiting(input, None)).await?;
+    availability::check(api, &caller, cargo, &Preferences::default(), key.as_ref()).await?;
+    let is_keyed = key.is_some();
+    let accepted = accept(api, caller, cargo, Request::waiting(input, key)).await?;
     let (guard, job, _) = follow(api, accepted).await?;
     let mut follower = Follower::new(guard);
     follower.begin(api.rules.chat_wait, job.workload.as_str()).await?;
+    if is_keyed {
+        // A client with an idempotency key may return for the answer, so the job runs to its end.
+        follower.outlive_client();
+    }
     loop {
         match &follower.next().await?.event.event {
             JobEvent::Done { usage, output, .. } => {
