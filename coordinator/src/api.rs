@@ -10,6 +10,7 @@ mod artifacts;
 mod audio;
 pub(crate) mod auth;
 mod availability;
+pub(crate) mod batches;
 mod body;
 mod cargos;
 mod chat;
@@ -20,6 +21,7 @@ pub(crate) mod document;
 mod embeddings;
 mod error;
 mod fabric;
+mod files;
 mod form;
 mod health;
 mod hosts;
@@ -52,6 +54,7 @@ mod slots;
 mod speech;
 mod statement;
 mod usage;
+mod webhooks;
 mod workloads;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
@@ -66,6 +69,7 @@ use axum::{
 };
 use futures::FutureExt as _;
 use island_protocol::{api::PREFIX, problem::Code};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use error::ApiError;
@@ -74,8 +78,14 @@ use document::Document;
 use routes::Routes;
 
 use crate::{
-    config::Http, deferred_writes, execution::Execution, fabric::keys::FabricKeys, network::Network,
-    oidc::Provider, server::Peer, storage::market::Market,
+    config::{self, Http},
+    deferred_writes,
+    execution::Execution,
+    fabric::keys::FabricKeys,
+    network::Network,
+    oidc::Provider,
+    server::Peer,
+    storage::market::Market,
 };
 
 /// Maximum bytes of a request body.
@@ -108,6 +118,11 @@ pub(crate) struct Rules {
     pub island_jwt_ms: i64,
     /// Life of a watcher's fabric credentials.
     pub watch_jwt_ms: i64,
+    pub files: config::Files,
+    /// Life of a file; `None` if it is kept.
+    pub files_ms: Option<i64>,
+    pub batches: config::Batches,
+    pub webhooks: config::Webhooks,
 }
 
 /// State of the handlers.
@@ -130,6 +145,8 @@ pub(crate) struct Api {
     pub soft: CancellationToken,
     pub document: Document,
     pub market: Market,
+    /// Notified when a batch was created here, or its cancellation requested.
+    pub batches_changed: Notify,
 }
 
 /// What Islands and watchers are given access to the fabric with.
@@ -177,6 +194,7 @@ impl Api {
             soft,
             document,
             market,
+            batches_changed: Notify::new(),
         }
     }
 }

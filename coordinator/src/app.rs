@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    api::{self, Api, FabricAccess, Rules, metrics::Sources},
+    api::{self, Api, FabricAccess, Rules, batches::Batches, metrics::Sources},
     catalogue::{Catalogue, CatalogueError},
     clock::Clock,
     clock_gap,
@@ -33,6 +33,7 @@ use crate::{
         file_lock::{FileLock, LockError},
         host, workload,
     },
+    webhooks::{self, Webhooks},
 };
 
 /// Maximum time to wait for a fabric that is starting.
@@ -65,6 +66,9 @@ pub enum BuildError {
     /// The OpenID Connect provider of the settings.
     #[error("set sign-in up")]
     Provider(#[source] anyhow::Error),
+    /// The HTTP client of webhooks.
+    #[error("set webhooks up")]
+    Webhooks(#[source] reqwest::Error),
     /// The address is in use or not available.
     #[error("listen on {address}; `--listen` or http.listen selects another address")]
     Listen {
@@ -107,6 +111,7 @@ impl App {
     ) -> Result<Self, BuildError> {
         // What can be wrong at once is checked before anything that takes time.
         let certificate = config.http.tls.as_ref().map(Certificate::load).transpose()?;
+        let sender = webhooks::Sender::new(&config.webhooks).map_err(BuildError::Webhooks)?;
         let provider = provider(config)?;
         let listener = listen_on(config.http.listen).await?;
         warn_of_plain_text(config);
@@ -164,6 +169,14 @@ impl App {
             .run(),
         );
         spawn_maintenance(config, &execution, &keys, &stop_jobs);
+        let webhooks = Webhooks {
+            store: store.clone(),
+            clock: execution.context().clock.clone(),
+            settings: config.webhooks.clone(),
+            sender,
+            metrics: execution.context().metrics.webhooks.clone(),
+            stop: stop_jobs.clone(),
+        };
         execution.spawn_task(network.clone().run(stop_jobs.clone()));
         let api = Api::new(
             execution.clone(),
@@ -185,7 +198,10 @@ impl App {
             let metrics = api::metrics::router(sources);
             execution.spawn_task(server::serve(listener, None, metrics, MAX_SCRAPES, stop_jobs.clone()));
         }
-        let router = api::router(Arc::new(api), access, console(config));
+        let api = Arc::new(api);
+        execution.spawn_task(Batches { api: api.clone(), stop: soft.clone() }.run());
+        execution.spawn_task(webhooks.run());
+        let router = api::router(api, access, console(config));
         let drain = Duration::from_secs(config.http.drain_s);
         let max_connections = config.http.max_connections as usize;
         Ok(Self {
@@ -357,5 +373,10 @@ fn rules(config: &Config) -> Rules {
         max_wait_ms: i64::from(config.jobs.max_wait_s) * 1000,
         island_jwt_ms: i64::from(config.fabric.island_credentials_s) * 1000,
         watch_jwt_ms: i64::from(config.fabric.watch_credentials_s) * 1000,
+        files: config.files.clone(),
+        files_ms: (config.retention.files_d > 0)
+            .then(|| i64::from(config.retention.files_d) * 24 * 3_600_000),
+        batches: config.batches.clone(),
+        webhooks: config.webhooks.clone(),
     }
 }

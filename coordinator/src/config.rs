@@ -42,6 +42,12 @@ pub struct Config {
     pub jobs: Jobs,
     /// How long the data of ended jobs is kept.
     pub retention: Retention,
+    /// Files of accounts.
+    pub files: Files,
+    /// Batches.
+    pub batches: Batches,
+    /// Webhooks.
+    pub webhooks: Webhooks,
     /// New accounts.
     pub accounts: Accounts,
     /// Sign-in with an OpenID Connect provider; not offered by default.
@@ -245,13 +251,90 @@ pub struct Retention {
     pub outputs_d: u32,
     /// The same for its events, which its stream replays.
     pub events_d: u32,
+    /// Days from the upload of a file, or from the end of the batch that wrote it, to its deletion; 0 keeps it until
+    /// its account deletes it.
+    pub files_d: u32,
+    /// Days from the end of a delivery to a webhook to its deletion from the log; 0 keeps it as long as the webhook.
+    pub deliveries_d: u32,
     /// Hours for which a request with the same `Idempotency-Key` gets the first answer again.
     pub idempotency_h: u32,
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { inputs_d: 30, outputs_d: 30, events_d: 7, idempotency_h: 24 }
+        Self { inputs_d: 30, outputs_d: 30, events_d: 7, files_d: 30, deliveries_d: 7, idempotency_h: 24 }
+    }
+}
+
+/// Files of an account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Files {
+    /// Maximum MiB of an uploaded file.
+    pub max_mb: u32,
+    /// Maximum MiB of all files of an account, results of batches included; uploads beyond it are refused.
+    pub account_mb: u32,
+    /// Maximum files of an account, likewise.
+    pub per_account: u32,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self { max_mb: 100, account_mb: 1_024, per_account: 500 }
+    }
+}
+
+/// Batches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Batches {
+    /// Maximum requests of a batch.
+    pub max_requests: u32,
+    /// Maximum open batches of an account.
+    pub per_account: u32,
+    /// Maximum batches that this coordinator runs at one time; others wait, or run at another one.
+    pub running: u32,
+    /// Maximum requests of a batch that run at one time. They count as open jobs of the account.
+    pub concurrent_requests: u32,
+    /// Maximum milliseconds between two tries of a request for which there is no Island.
+    pub retry_ms: u32,
+}
+
+impl Default for Batches {
+    fn default() -> Self {
+        Self { max_requests: 50_000, per_account: 20, running: 64, concurrent_requests: 4, retry_ms: 30_000 }
+    }
+}
+
+/// Webhooks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Webhooks {
+    /// Maximum webhooks of an account.
+    pub per_account: u32,
+    /// Maximum deliveries that this coordinator attempts at one time.
+    pub concurrent: u32,
+    /// Seconds for an answer.
+    pub timeout_s: u32,
+    /// Milliseconds from the first attempt to the second; each further pause is three times as long, up to six hours.
+    pub first_retry_ms: u32,
+    /// Hours after which a delivery is given up, and after which an address that has always failed is disabled.
+    pub give_up_h: u32,
+    /// Whether events may be sent to addresses of this machine and of private networks, to those of this machine
+    /// without encryption as well.
+    pub private_addresses: bool,
+}
+
+impl Default for Webhooks {
+    fn default() -> Self {
+        Self {
+            per_account: 10,
+            concurrent: 32,
+            timeout_s: 15,
+            first_retry_ms: 5_000,
+            give_up_h: 72,
+            private_addresses: false,
+        }
     }
 }
 
@@ -367,6 +450,18 @@ impl Config {
                 (1..=24 * 365).contains(&self.retention.idempotency_h),
                 "retention.idempotency_h must be from 1 to 8760",
             ),
+            ((1..=4_096).contains(&self.files.max_mb), "files.max_mb must be from 1 to 4096"),
+            (
+                (1..=1_000_000).contains(&self.batches.max_requests),
+                "batches.max_requests must be from 1 to 1000000",
+            ),
+            (self.batches.running > 0, "batches.running must be above 0"),
+            (self.batches.concurrent_requests > 0, "batches.concurrent_requests must be above 0"),
+            (self.batches.retry_ms >= 100, "batches.retry_ms must be at least 100"),
+            (self.webhooks.concurrent > 0, "webhooks.concurrent must be above 0"),
+            ((1..=120).contains(&self.webhooks.timeout_s), "webhooks.timeout_s must be from 1 to 120"),
+            (self.webhooks.first_retry_ms > 0, "webhooks.first_retry_ms must be above 0"),
+            ((1..=72).contains(&self.webhooks.give_up_h), "webhooks.give_up_h must be from 1 to 72"),
             (
                 (60..=day).contains(&self.fabric.island_credentials_s),
                 "fabric.island_credentials_s must be from 60 to 86400",

@@ -11,7 +11,7 @@ use island_protocol::{
     cargo::TokenPrices,
     credits::MicroCredits,
     event::{JobEvent, Numbered},
-    ids::{AccountId, AttemptKey, HostId, JobId, Slug},
+    ids::{AccountId, AttemptKey, BatchId, HostId, JobId, Slug},
     job::{JobStatus, Usage},
     preferences::Preferences,
     time::Timestamp,
@@ -70,10 +70,13 @@ pub(crate) struct Agreement {
     pub token_prices: TokenPrices,
     #[serde(skip_serializing_if = "Preferences::is_default")]
     pub preferences: Preferences,
+    /// The batch whose maximum the job counts toward.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchId>,
 }
 
 impl Agreement {
-    /// Returns whether nothing was agreed on: one price, and any Island.
+    /// Returns whether nothing was agreed on: one price, any Island, and no batch.
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }

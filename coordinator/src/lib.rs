@@ -8,6 +8,7 @@
 //! | `catalogue` | the Cargos, checked when they are loaded; the choice of a chat model by name |
 //! | `job::state` | the transition table of jobs, pure |
 //! | `placement` | which Islands can run a job, and which runs it best, pure |
+//! | `batch` | states and lines of batches, pure |
 //! | `lease` | leases and stalls, pure |
 //! | `peers` | which other coordinators are alive, pure |
 //! | `publication` | states of Cargos that accounts publish, pure |
@@ -19,6 +20,7 @@
 //! | `execution` | the tasks that execute jobs, with their event logs and retries |
 //! | `deferred_writes` | writes that no answer waits for |
 //! | `oidc` | sign-in with an OpenID Connect provider |
+//! | `webhooks` | sends events to addresses of accounts, signed and until they are accepted |
 //! | `metrics` | what is counted and measured, for Prometheus |
 //! | `maintenance` | sums of the market, deletion of old data, revocation of fabric credentials |
 //! | [`fabric`] | NATS: keys, user JWTs, permissions, the connection |
@@ -32,13 +34,14 @@
 //! loses, repeats or delays change nothing about a job that has ended.
 //!
 //! Tasks: [`app::App::run`] runs the HTTP server; `execution::Execution` runs one runner and one publisher for each job, the placer,
-//! the deferred writes, the maintenance and one reader for each fabric subject, and waits for them at the end.
+//! the deferred writes, the maintenance, the batches, the webhooks and one reader for each fabric subject, and waits for them at the end.
 
 // A guard in a scrutinee lives to the end of the block, and the block may wait for what needs the guard.
 #![warn(clippy::significant_drop_in_scrutinee)]
 
 pub(crate) mod api;
 pub mod app;
+pub(crate) mod batch;
 pub(crate) mod catalogue;
 pub mod clock;
 pub(crate) mod clock_gap;
@@ -65,3 +68,4 @@ pub mod server;
 pub(crate) mod sliding_window;
 pub(crate) mod sse;
 pub mod storage;
+pub(crate) mod webhooks;

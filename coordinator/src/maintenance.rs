@@ -16,8 +16,8 @@ use crate::{
     config::{DatabaseUrl, Retention},
     metrics::Metrics,
     storage::{
-        Store, StoreError, books, commit, idempotency, indexes, market, progress::Task, retention,
-        revocation, usage,
+        Store, StoreError, books, commit, file, idempotency, indexes, market, progress::Task, retention,
+        revocation, usage, webhook,
     },
 };
 pub(crate) use counting::Counting;
@@ -83,6 +83,7 @@ impl Maintenance {
                 tokio::time::sleep(BATCH_PAUSE).await;
             }
         }
+        self.delete_files_and_deliveries(now).await?;
         let mut tx = self.store.begin().await?;
         let life_ms = i64::from(self.retention.idempotency_h) * 3_600_000;
         idempotency::purge(&mut tx, now.plus_ms(-life_ms)).await?;
@@ -104,6 +105,23 @@ impl Maintenance {
             Err(error) => {
                 tracing::warn!(error = %Chain(&error), "indexes not built; will retry");
             }
+        }
+    }
+
+    /// Deletes files whose time is over, uploads that were not finished, and old deliveries, some at a time.
+    async fn delete_files_and_deliveries(&self, now: Timestamp) -> Result<(), StoreError> {
+        loop {
+            let mut tx = self.store.begin().await?;
+            let files = file::delete_expired(&mut tx, now).await?;
+            let deliveries = match cutoff(now, self.retention.deliveries_d) {
+                Some(cutoff) => webhook::delete_ended(&mut tx, cutoff).await?,
+                None => 0,
+            };
+            commit(tx).await?;
+            if files + deliveries == 0 {
+                return Ok(());
+            }
+            tokio::time::sleep(BATCH_PAUSE).await;
         }
     }
 }

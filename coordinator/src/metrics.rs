@@ -7,12 +7,14 @@
 //!
 //! `docs/operators.md` lists every metric, and a test compares that list with the page.
 
+mod batches;
 mod books;
 mod fabric;
 mod jobs;
 mod requests;
 mod state;
 mod storage;
+mod webhooks;
 
 use std::{fmt, sync::Arc};
 
@@ -23,12 +25,14 @@ use prometheus_client::{
 };
 use tokio::time::Instant;
 
+pub(crate) use batches::{Batches, Outcome};
 pub(crate) use books::Books;
 pub(crate) use fabric::{Fabric, Subject, Waiting};
 pub(crate) use jobs::{Ended, Jobs, Loss};
 pub(crate) use requests::{OpenStream, Requests};
 pub(crate) use state::State;
 pub(crate) use storage::{PoolUse, Storage};
+pub(crate) use webhooks::{Attempt, Webhooks};
 
 /// Content type of [`Metrics::page`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -39,6 +43,8 @@ pub(crate) struct Metrics {
     pub requests: Requests,
     pub jobs: Jobs,
     pub books: Books,
+    pub batches: Batches,
+    pub webhooks: Webhooks,
     pub fabric: Fabric,
     pub state: State,
     registry: Arc<Registry>,
@@ -48,15 +54,17 @@ impl Metrics {
     /// Those of a coordinator whose database and connection have begun to record theirs.
     pub(crate) fn new(storage: &Storage, fabric: Fabric) -> Self {
         let (requests, jobs, books) = (Requests::default(), Jobs::default(), Books::default());
-        let state = State::default();
+        let (state, batches, webhooks) = (State::default(), Batches::default(), Webhooks::default());
         let mut registry = Registry::with_prefix("island_coordinator");
         requests.register(&mut registry);
         jobs.register(&mut registry);
         books.register(&mut registry);
+        batches.register(&mut registry);
+        webhooks.register(&mut registry);
         fabric.register(&mut registry);
         storage.register(&mut registry);
         state.register(&mut registry);
-        Self { requests, jobs, books, fabric, state, registry: Arc::new(registry) }
+        Self { requests, jobs, books, batches, webhooks, fabric, state, registry: Arc::new(registry) }
     }
 
     /// All of them in the OpenMetrics text format.

@@ -13,10 +13,12 @@ pub(crate) mod account;
 mod account_queues;
 pub(crate) mod audit;
 pub(crate) mod backup;
+pub(crate) mod batch;
 pub(crate) mod books;
 mod checkpoint;
 pub(crate) mod coordinator;
 pub(crate) mod counters;
+pub(crate) mod file;
 pub(crate) mod file_lock;
 mod group_commit;
 pub(crate) mod host;
@@ -44,6 +46,7 @@ pub(crate) mod revocation;
 pub(crate) mod session;
 pub(crate) mod statement;
 pub(crate) mod usage;
+pub(crate) mod webhook;
 pub(crate) mod workload;
 
 use std::{

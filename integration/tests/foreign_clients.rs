@@ -18,8 +18,13 @@ fn installed(path: &str) -> PathBuf {
 }
 
 /// Runs a script of `clients/`, which prints `ok` when all it wanted was there.
-fn satisfies(mut program: Command, script: &str) {
-    let network = Network::start_with(&Options { no_limits: false, ..Options::default() });
+fn satisfies(program: Command, script: &str) {
+    satisfies_in(&Options { no_limits: false, ..Options::default() }, program, script);
+}
+
+/// The same, with a network of these options.
+fn satisfies_in(options: &Options, mut program: Command, script: &str) {
+    let network = Network::start_with(options);
     let result = program
         .arg(root().join("integration/clients").join(script))
         .arg(format!("{}/api/v1", network.info("api_url")))
@@ -59,6 +64,13 @@ fn openai_for_python_with_moderations() {
 #[test]
 fn openai_for_python_with_speech() {
     satisfies(python(), "openai_speech.py");
+}
+
+#[test]
+fn openai_for_python_with_batches_and_webhooks() {
+    let coordinator = vec![("WEBHOOKS__PRIVATE_ADDRESSES", "true".to_owned())];
+    let options = Options { no_limits: false, coordinator, ..Options::default() };
+    satisfies_in(&options, python(), "openai_batches.py");
 }
 
 #[test]

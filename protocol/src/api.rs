@@ -2,7 +2,9 @@
 
 pub mod admin;
 pub mod advice;
+pub mod batch;
 pub mod claim;
+pub mod file;
 pub mod key;
 pub mod ledger;
 pub mod market;
@@ -15,6 +17,7 @@ pub mod recommendation;
 pub mod signup;
 pub mod statement;
 pub mod usage;
+pub mod webhook;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

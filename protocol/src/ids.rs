@@ -65,6 +65,18 @@ uuid_id!(
     /// One version of a Cargo that an account submitted.
     PublicationId, "publication id");
 uuid_id!(
+    /// A file of an account.
+    FileId, "file id");
+uuid_id!(
+    /// A batch of requests.
+    BatchId, "batch id");
+uuid_id!(
+    /// An address that is sent events.
+    WebhookId, "webhook id");
+uuid_id!(
+    /// One event for one webhook.
+    DeliveryId, "delivery id");
+uuid_id!(
     /// A random number that a signature contains, so that it is accepted once.
     Nonce, "nonce");
 

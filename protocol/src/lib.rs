@@ -9,6 +9,7 @@
 //! | [`cargo`] | catalogue entries, and what Islands receive of them |
 //! | [`demand`] | the memory that a Cargo needs on an Island |
 //! | [`egress`] | addresses that a container may connect to |
+//! | [`public_address`] | which addresses are of the public internet |
 //! | [`job`] | job states and their transitions, usage, outcomes |
 //! | [`event`] | numbered job events, as consumers see them and as Islands send them |
 //! | [`host`] | hardware and load of an Island |
@@ -44,6 +45,7 @@ pub mod messages;
 pub mod moderations;
 pub mod preferences;
 pub mod problem;
+pub mod public_address;
 pub mod rerank;
 pub mod responses;
 #[cfg(feature = "openapi")]

@@ -89,6 +89,8 @@ codes! {
     InvalidApiKey = (401, "invalid_api_key"),
     /// The required hold exceeds the balance.
     InsufficientCredits = (402, "insufficient_credits"),
+    /// The price of a request exceeds what its batch may still cost.
+    MaxCreditsExceeded = (402, "max_credits_exceeded"),
     /// The key is valid but lacks the permission.
     Forbidden = (403, "forbidden"),
     /// An operator has suspended the account of the key.
@@ -117,6 +119,12 @@ codes! {
     PayoutNotFound = (404, "payout_not_found"),
     /// Unknown publication, or one of another account.
     PublicationNotFound = (404, "publication_not_found"),
+    /// Unknown file, or one of another account.
+    FileNotFound = (404, "file_not_found"),
+    /// Unknown batch, or one of another account.
+    BatchNotFound = (404, "batch_not_found"),
+    /// Unknown webhook, or one of another account.
+    WebhookNotFound = (404, "webhook_not_found"),
     /// Unknown Island.
     HostNotFound = (404, "host_not_found"),
     /// No Island shows this pairing code now.
@@ -163,6 +171,16 @@ codes! {
     TooManyPublications = (422, "too_many_publications"),
     /// The publication was rejected, withdrawn or replaced before.
     PublicationAlreadyFinal = (422, "publication_already_final"),
+    /// The account has as many files as it may have, or they have as many bytes as they may have.
+    TooManyFiles = (422, "too_many_files"),
+    /// The file is the input of a batch that has not ended.
+    FileInUse = (422, "file_in_use"),
+    /// As many batches of the account as may do so have not ended.
+    TooManyBatches = (422, "too_many_batches"),
+    /// The batch has ended already.
+    BatchAlreadyFinal = (422, "batch_already_final"),
+    /// The account has as many webhooks as it may have.
+    TooManyWebhooks = (422, "too_many_webhooks"),
     /// The account has as many Islands as it may have.
     TooManyHosts = (422, "too_many_hosts"),
     /// The idempotency key was used with another body.

@@ -9,8 +9,8 @@ use crate::{
     credits::MicroCredits,
     egress::Egress,
     ids::{
-        AccountId, ApiKeyId, HostId, InstanceId, InvitationId, JobId, Nonce, NoticeId, PayoutId,
-        PublicationId, Slug,
+        AccountId, ApiKeyId, DeliveryId, HostId, InstanceId, InvitationId, JobId, Nonce, NoticeId, PayoutId,
+        PublicationId, Slug, WebhookId,
     },
     time::Timestamp,
 };
@@ -37,6 +37,8 @@ schema! {
     NoticeId = { "type": "string", "format": "uuid", "description": "A notice." };
     PayoutId = { "type": "string", "format": "uuid", "description": "A payout." };
     PublicationId = { "type": "string", "format": "uuid", "description": "A publication." };
+    WebhookId = { "type": "string", "format": "uuid", "description": "A webhook." };
+    DeliveryId = { "type": "string", "format": "uuid", "description": "One event for one webhook." };
     ApiKeyId = { "type": "string", "format": "uuid", "description": "An API key; not the secret." };
     InstanceId = { "type": "string", "format": "uuid", "description": "One run of one program." };
     Nonce = { "type": "string", "format": "uuid", "description": "Random, used once." };

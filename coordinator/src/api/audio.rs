@@ -55,7 +55,7 @@ async fn create(
 async fn answer(api: &Arc<Api>, caller: Caller, sound: Sound) -> Result<Response, ApiError> {
     let cargo = choose(api, &sound.model)?;
     let (input, form) = sound.input_for(&cargo)?;
-    let Answered { output, .. } = one_job::run(api, caller, &cargo, input).await?;
+    let Answered { output, .. } = one_job::run(api, caller, &cargo, input, None).await?;
     Transcript::of(&output)?.answer(form)
 }
 

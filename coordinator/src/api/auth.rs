@@ -13,7 +13,7 @@ use island_console::OnBehalf;
 use island_protocol::{
     api::key::Scope,
     credits::MicroCredits,
-    ids::{AccountId, ApiKeyId},
+    ids::{AccountId, ApiKeyId, BatchId},
     problem::Code,
     time::Timestamp,
 };
@@ -42,14 +42,37 @@ pub(crate) struct Caller {
     pub spend_cap: Option<MicroCredits>,
     /// Whether the account or the key has quotas.
     pub has_quotas: bool,
+    /// The batch on behalf of which the request is made, in this process.
+    pub batch: Option<BatchId>,
 }
 
-impl FromRequestParts<Arc<Api>> for Caller {
-    type Rejection = ApiError;
+impl Caller {
+    /// The holder of a key, for a request of a batch.
+    pub(crate) fn of_batch(holder: &KeyHolder, batch: BatchId) -> Self {
+        Self { batch: Some(batch), ..Self::of(holder) }
+    }
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
-        if body::content_length(&parts.headers).is_some_and(|length| length > MAX_BODY as u64) {
-            return Err(ApiError::new(Code::PayloadTooLarge, format!("a body may have {MAX_BODY} bytes")));
+    fn of(holder: &KeyHolder) -> Self {
+        Self {
+            account: holder.account,
+            operator: holder.operator,
+            key: holder.key,
+            scopes: holder.scopes,
+            expires_at: holder.expires_at,
+            spend_cap: holder.spend_cap,
+            has_quotas: holder.has_quotas,
+            batch: None,
+        }
+    }
+
+    /// The caller of a request whose body may have `max_body` bytes.
+    pub(in crate::api) async fn read(
+        parts: &mut Parts,
+        api: &Arc<Api>,
+        max_body: u64,
+    ) -> Result<Self, ApiError> {
+        if body::content_length(&parts.headers).is_some_and(|length| length > max_body) {
+            return Err(ApiError::new(Code::PayloadTooLarge, format!("a body may have {max_body} bytes")));
         }
         let missing =
             || ApiError::new(Code::MissingApiKey, "send the header Authorization: Bearer <API key>");
@@ -76,15 +99,15 @@ impl FromRequestParts<Arc<Api>> for Caller {
             let message = format!("this API key lacks the scope {}", scope.as_str());
             return Err(ApiError::new(Code::Forbidden, message));
         }
-        Ok(Self {
-            account: holder.account,
-            operator: holder.operator,
-            key: holder.key,
-            scopes: holder.scopes,
-            expires_at: holder.expires_at,
-            spend_cap: holder.spend_cap,
-            has_quotas: holder.has_quotas,
-        })
+        Ok(Self::of(&holder))
+    }
+}
+
+impl FromRequestParts<Arc<Api>> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
+        Self::read(parts, api, MAX_BODY as u64).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State};
+use axum::{Json, extract::State, http::HeaderMap};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use island_protocol::{
     chat::{Embedding, Embeddings, EmbeddingsRequest, Vector},
@@ -15,8 +15,10 @@ use super::{
     Api, ApiError,
     auth::Caller,
     body,
+    idempotency::IdempotencyKey,
     one_job::{self, Ability, Answered},
 };
+use crate::storage::idempotency::EMBEDDINGS;
 
 const EMBEDS: Ability = Ability {
     does: "embeds texts",
@@ -26,19 +28,26 @@ const EMBEDS: Ability = Ability {
 /// Embeds texts.
 pub(super) async fn create(
     State(api): State<Arc<Api>>,
+    headers: HeaderMap,
     request: Result<body::Keyed, ApiError>,
 ) -> Result<Json<Embeddings>, ApiError> {
     let answered = async {
         let body::Keyed { caller, fields } = request?;
-        answer(&api, caller, fields.parse()?).await.map(Json)
+        let key = IdempotencyKey::read(&headers, EMBEDDINGS, &fields)?;
+        answer(&api, caller, fields.parse()?, key).await.map(Json)
     };
     answered.await.map_err(ApiError::in_openai_form)
 }
 
-async fn answer(api: &Arc<Api>, caller: Caller, request: EmbeddingsRequest) -> Result<Embeddings, ApiError> {
+async fn answer(
+    api: &Arc<Api>,
+    caller: Caller,
+    request: EmbeddingsRequest,
+    key: Option<IdempotencyKey>,
+) -> Result<Embeddings, ApiError> {
     let is_base64 = request.encoding_format.as_deref() == Some("base64");
     let cargo = EMBEDS.named(&api.execution.context().catalogue(), &request.model)?;
-    let Answered { job, output, usage } = one_job::run(api, caller, &cargo, input(&request)).await?;
+    let Answered { job, output, usage } = one_job::run(api, caller, &cargo, input(&request), key).await?;
     let vectors = output.get("embeddings").map(Vec::<Vec<f32>>::deserialize);
     let Some(Ok(vectors)) = vectors else {
         return Err(ApiError::new(Code::JobFailed, "the output has no embeddings"));

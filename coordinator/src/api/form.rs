@@ -47,7 +47,7 @@ impl FromRequest<Arc<Api>> for Keyed {
 }
 
 /// What separates the parts of the form.
-fn boundary(headers: &HeaderMap) -> Result<String, ApiError> {
+pub(super) fn boundary(headers: &HeaderMap) -> Result<String, ApiError> {
     let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     media_type.and_then(|value| multer::parse_boundary(value).ok()).ok_or_else(|| {
         ApiError::new(

@@ -40,6 +40,13 @@ impl IdempotencyKey {
         Ok(Some(Self { route, key: key.to_owned(), fingerprint: fingerprint(body.values()) }))
     }
 
+    /// The headers of a request with this key, which is made in this process.
+    pub(super) fn headers(key: &str) -> HeaderMap {
+        // A key that is not a valid value would not be one of a client either.
+        let value = HeaderValue::from_str(key);
+        value.into_iter().map(|value| (HeaderName::from_static(HEADER), value)).collect()
+    }
+
     /// The key of one of several jobs of a request; that of the first is the request's own.
     pub(crate) fn of_part(&self, index: u32) -> Self {
         // A client's key has no such character.

@@ -123,7 +123,7 @@ async fn judge(
     let mut left = vec![text];
     while let Some(piece) = left.pop() {
         let input = Map::from_iter([("text".to_owned(), piece.clone().into())]);
-        let Answered { job, output, .. } = match one_job::run(api, caller, cargo, input).await {
+        let Answered { job, output, .. } = match one_job::run(api, caller, cargo, input, None).await {
             Ok(answered) => answered,
             Err(error) if is_too_long(&error) && piece.chars().count() > SMALLEST => {
                 let half = piece.chars().count().div_ceil(2);

@@ -10,6 +10,7 @@ use super::{
     auth::Caller,
     availability,
     chat::reply::problem,
+    idempotency::IdempotencyKey,
     jobs::{
         follow::{Follower, follow},
         submit::{Request, accept},
@@ -54,14 +55,15 @@ pub(super) struct Answered {
     pub usage: Usage,
 }
 
-/// Runs a job of the Cargo and waits for its end. If the client disconnects, the job is cancelled.
+/// Runs a job of the Cargo and waits for its end. If a client without an idempotency key disconnects, the job is cancelled.
 pub(super) async fn run(
     api: &Api,
     caller: Caller,
     cargo: &Arc<Cargo>,
     input: Map<String, Value>,
+    key: Option<IdempotencyKey>,
 ) -> Result<Answered, ApiError> {
-    run_where(api, caller, cargo, input, Preferences::default()).await
+    run_where(api, caller, cargo, input, key, Preferences::default()).await
 }
 
 /// Runs a job as [`run`] does, on an Island that suits the preferences.
@@ -70,14 +72,20 @@ pub(super) async fn run_where(
     caller: Caller,
     cargo: &Arc<Cargo>,
     input: Map<String, Value>,
+    key: Option<IdempotencyKey>,
     preferences: Preferences,
 ) -> Result<Answered, ApiError> {
-    availability::check(api, &caller, cargo, &preferences, None).await?;
-    let request = Request { preferences, ..Request::waiting(input, None) };
+    availability::check(api, &caller, cargo, &preferences, key.as_ref()).await?;
+    let is_keyed = key.is_some();
+    let request = Request { preferences, ..Request::waiting(input, key) };
     let accepted = accept(api, caller, cargo, request).await?;
     let (guard, job, _) = follow(api, accepted).await?;
     let mut follower = Follower::new(guard);
     follower.begin(api.rules.chat_wait, job.workload.as_str()).await?;
+    if is_keyed {
+        // A client with an idempotency key may return for the answer, so the job runs to its end.
+        follower.outlive_client();
+    }
     loop {
         match &follower.next().await?.event.event {
             JobEvent::Done { usage, output, .. } => {

@@ -51,6 +51,14 @@ impl Query {
         Ok(PageMeta { total: 0, limit: limit.unsigned_abs(), offset })
     }
 
+    /// Reads `limit`, from 1 to `most`.
+    pub(crate) fn limit(&self, most: u64, default: u64) -> Result<u64, ApiError> {
+        let Some(limit) = self.integer("limit")? else { return Ok(default) };
+        u64::try_from(limit).ok().filter(|limit| (1..=most).contains(limit)).ok_or_else(|| {
+            ApiError::field(Code::ValidationError, "limit", format!("limit must be from 1 to {most}"))
+        })
+    }
+
     /// Reads an integer and saturates it to 64 bits.
     fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let Some(text) = self.get(name) else { return Ok(None) };

@@ -40,7 +40,8 @@ async fn answer(api: &Arc<Api>, caller: Caller, request: RerankRequest) -> Resul
     let RerankRequest { model, query, documents, top_n, return_documents } = request;
     let documents: Vec<String> = documents.into_iter().map(RerankDocument::into_text).collect();
     let cargo = RANKS.named(&api.execution.context().catalogue(), &model)?;
-    let Answered { job, output, usage } = one_job::run(api, caller, &cargo, input(query, &documents)).await?;
+    let Answered { job, output, usage } =
+        one_job::run(api, caller, &cargo, input(query, &documents), None).await?;
     let scores = output.get("scores").and_then(|scores| Vec::<f64>::deserialize(scores).ok());
     let scores = scores.filter(|scores| scores.len() == documents.len()).ok_or_else(|| {
         ApiError::new(Code::JobFailed, "the output does not have one score for each document")

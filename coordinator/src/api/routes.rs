@@ -3,12 +3,14 @@
 
 mod account;
 mod admin;
+mod batches;
 mod catalogue;
 mod chat;
 mod islands;
 mod jobs;
 mod publications;
 mod service;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -38,6 +40,8 @@ impl Routes {
             publications::add,
             jobs::add,
             chat::add,
+            batches::add,
+            webhooks::add,
             account::add,
             islands::add,
             admin::add,

@@ -107,7 +107,7 @@ fn spoken(
         let (api, cargo, mut input) = (Arc::clone(&api), Arc::clone(&cargo), options.clone());
         input.insert("text".to_owned(), piece.into());
         async move {
-            let Answered { output, .. } = one_job::run(&api, caller, &cargo, input).await?;
+            let Answered { output, .. } = one_job::run(&api, caller, &cargo, input, None).await?;
             Sound::of(&output).map_err(|error| ApiError::new(Code::JobFailed, error.to_string()))
         }
     };

@@ -13,9 +13,11 @@ use serde_json::{Map, Value, json};
 use super::schemas::{SchemaOf, Schemas};
 
 /// Groups of operations.
-pub(crate) const TAGS: [(&str, &str); 8] = [
+pub(crate) const TAGS: [(&str, &str); 10] = [
     ("Jobs", "Submit any Cargo, follow it, read it, cancel it."),
     ("Chat", "Endpoints of the OpenAI API."),
+    ("Batches", "Many requests in one file, in the form of the OpenAI API."),
+    ("Webhooks", "Addresses that are sent events."),
     ("Catalogue", "Cargos and what they cost."),
     ("Account", "Credits and API keys."),
     ("Islands", "The machines that run jobs."),

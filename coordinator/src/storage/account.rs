@@ -11,9 +11,9 @@ use island_protocol::{
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{
-    Connection, Pool, QueryContext as _, Row, StoreError, integer, key,
+    Connection, Pool, QueryContext as _, Row, StoreError, batch, file, integer, key,
     ledger::{self, Details},
-    moment, parsed, revocation, to_text,
+    moment, parsed, revocation, to_text, webhook,
 };
 use crate::ledger::Posting;
 
@@ -204,8 +204,8 @@ pub(crate) struct InUse {
     islands: i64,
 }
 
-/// Closes an account for good, unless it is in use: its keys are revoked, and its e-mail address is removed and may be
-/// used again. The account must be locked, and its earnings counted.
+/// Closes an account for good, unless it is in use: its keys are revoked, its batches end, its files and webhooks are
+/// deleted, and its e-mail address is removed and may be used again. The account must be locked, and its earnings counted.
 pub(crate) async fn close(
     conn: &mut Connection,
     id: AccountId,
@@ -228,6 +228,9 @@ pub(crate) async fn close(
     }
     revoke_watchers(conn, id, now).await?;
     key::revoke_all(conn, id, now).await?;
+    batch::close_all_of(conn, id, now).await?;
+    file::delete_all_of(conn, id).await?;
+    webhook::delete_all_of(conn, id).await?;
     sqlx::query(
         "UPDATE accounts SET closed_at = $2, email = 'closed-' || id, operator = 0, \
          suspended_at = COALESCE(suspended_at, $2), suspended_reason = $3 WHERE id = $1 AND closed_at IS NULL",

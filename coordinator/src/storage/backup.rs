@@ -26,7 +26,7 @@ const BATCH: usize = 100;
 /// Tables that are not copied: those that describe a database itself, and what was alive.
 const NOT_COPIED: [&str; 3] = ["_sqlx_migrations", "compatibility", "coordinators"];
 /// Tables to which others refer; they are copied first.
-const FIRST: [&str; 2] = ["accounts", "jobs"];
+const FIRST: [&str; 4] = ["accounts", "jobs", "files", "webhooks"];
 /// Filled by a trigger on another table; copied last.
 const LAST: &str = "uncounted_entries";
 

@@ -17,6 +17,10 @@ pub(crate) const RESPONSES: &str = "responses";
 pub(crate) const COMPLETIONS: &str = "completions";
 /// `POST /images/generations`.
 pub(crate) const IMAGES: &str = "images";
+/// `POST /embeddings`.
+pub(crate) const EMBEDDINGS: &str = "embeddings";
+/// `POST /batches`.
+pub(crate) const BATCHES: &str = "batches";
 /// `POST /api-keys`.
 pub(crate) const KEYS: &str = "api-keys";
 /// `POST /publications`.
@@ -34,7 +38,7 @@ pub(crate) const INVITATIONS: &str = "admin/invitations";
 /// `POST /admin/payouts`.
 pub(crate) const PAYOUTS: &str = "admin/payouts";
 /// Requests that wait for their job: if it is cancelled before any output, because the client disconnected, the key may be used again.
-pub(crate) const OF_UNREAD_JOBS: [&str; 5] = [CHAT, MESSAGES, RESPONSES, COMPLETIONS, IMAGES];
+pub(crate) const OF_UNREAD_JOBS: [&str; 6] = [CHAT, MESSAGES, RESPONSES, COMPLETIONS, EMBEDDINGS, IMAGES];
 
 /// A request with an idempotency key.
 #[derive(Debug, Clone, Copy)]

@@ -25,7 +25,7 @@ use island_protocol::{
 use sqlx::Row as _;
 
 use super::{
-    Connection, QueryContext as _, Store, StoreError, commit,
+    Connection, QueryContext as _, Store, StoreError, batch, commit,
     idempotency::{self, Claim, Claimed},
     key::{self, Spending},
     ledger::{self, Details},
@@ -52,6 +52,9 @@ pub(crate) enum AcceptError {
     /// The account has too many open jobs.
     #[error("{limit} jobs are open already")]
     TooMany { limit: u32 },
+    /// The price exceeds what the batch may still cost.
+    #[error("{needed} credits are needed and the batch's max_credits of {most} leaves {left}")]
+    BatchCapped { needed: MicroCredits, most: MicroCredits, left: MicroCredits },
     /// A quota has no room for the job.
     #[error(transparent)]
     Quota(Refused),
@@ -125,6 +128,14 @@ pub(crate) async fn accept(store: &Store, job: &Job, terms: &Terms<'_>) -> Resul
         Spending::Taken => {}
         Spending::Capped { cap, left } => return Err(AcceptError::Capped { needed, cap, left }),
         Spending::Revoked => return Err(AcceptError::Revoked),
+    }
+    if let Some(id) = job.agreement.batch {
+        match batch::spend(&mut tx, id, needed).await? {
+            batch::Spending::Taken => {}
+            batch::Spending::Capped { most, left } => {
+                return Err(AcceptError::BatchCapped { needed, most, left });
+            }
+        }
     }
     commit(tx).await?;
     Ok(Accepted::New)

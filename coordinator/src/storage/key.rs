@@ -158,6 +158,16 @@ pub(crate) async fn find(pool: &Pool, prefix: &str, hash: &str) -> Result<Option
     row.as_ref().map(holder).transpose()
 }
 
+/// Reads the holder of a key that is not revoked.
+pub(crate) async fn holder_of(pool: &Pool, id: ApiKeyId) -> Result<Option<KeyHolder>, StoreError> {
+    let row = sqlx::query(AssertSqlSafe(format!("{HOLDER} WHERE k.id = $1 AND k.revoked_at IS NULL")))
+        .bind(id.to_string())
+        .fetch_optional(pool)
+        .await
+        .context("read the holder of an API key")?;
+    row.as_ref().map(holder).transpose()
+}
+
 /// Finds the key for which a session acts, if neither has ended. `hash` is that of the session's token.
 pub(crate) async fn of_session(
     pool: &Pool,

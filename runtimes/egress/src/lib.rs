@@ -16,7 +16,6 @@
 //! | [`refusal`] | why a request is refused, as HTTP status |
 //! | `testing` | an artificial outside for tests (feature `testing`) |
 
-pub mod address;
 pub mod bounds;
 mod connection;
 pub mod gate;
@@ -31,4 +30,5 @@ pub mod testing;
 
 pub use bounds::Bounds;
 pub use gate::{Gate, GateError};
+pub use island_protocol::public_address as address;
 pub use outside::{Internet, Outside};

@@ -24,7 +24,7 @@ pub(in crate::api) async fn count(api: &Arc<Api>, caller: Caller, chat: &Chat) -
             input.insert(COUNTS.to_owned(), true.into());
             // Agents of earlier versions write a reply: one token is the shortest.
             input.insert("max_tokens".to_owned(), 1.into());
-            one_job::run_where(api, caller, &cargo, input, chat.preferences.clone()).await
+            one_job::run_where(api, caller, &cargo, input, None, chat.preferences.clone()).await
         };
         match counted.await {
             Ok(answered) => return Ok(answered.usage.prompt_tokens),

@@ -171,6 +171,7 @@ pub(in crate::api) async fn accept(
         return Err(ApiError::field(Code::ValidationError, "preferences.max_price", message));
     }
     job.agreement.preferences = preferences;
+    job.agreement.batch = caller.batch;
     if !conversation.is_empty() {
         job.holder = api.execution.context().store.counters().conversation(&conversation).await?;
         job.conversation = conversation.into_iter().next();
@@ -296,6 +297,7 @@ fn refused(error: AcceptError, now: Timestamp) -> ApiError {
             ApiError::credits(message, needed, available)
         }
         AcceptError::Capped { needed, left, .. } => ApiError::credits(message, needed, left),
+        AcceptError::BatchCapped { .. } => ApiError::new(Code::MaxCreditsExceeded, message),
         AcceptError::Revoked => ApiError::new(Code::InvalidApiKey, message),
         AcceptError::TooMany { .. } => ApiError::new(Code::ConcurrentJobsExceeded, message),
         AcceptError::Quota(Refused { exceeded, .. }) => {

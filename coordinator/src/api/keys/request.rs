@@ -85,6 +85,7 @@ mod tests {
             expires_at: expires_in.map(|ms| Timestamp::from_unix_ms(NOW + ms)),
             spend_cap: cap.map(MicroCredits),
             has_quotas: false,
+            batch: None,
         }
     }
 

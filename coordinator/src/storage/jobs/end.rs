@@ -3,7 +3,7 @@
 use island_protocol::{
     event::{JobEvent, Numbered},
     ids::{HostId, InstanceId},
-    job::JobStatus,
+    job::{FinishReason, JobStatus},
     time::Timestamp,
 };
 
@@ -14,11 +14,12 @@ use crate::{
     ledger::{Earner, Kind, Posting},
     quota::Settlement,
     storage::{
-        Connection, QueryContext as _, Store, StoreError, commit, host,
+        Connection, QueryContext as _, Store, StoreError, batch, commit, host,
         idempotency::{self, OF_UNREAD_JOBS},
         integer, key,
         ledger::{self, Details},
         quota, to_json, to_text,
+        webhook::{self, Subject},
     },
 };
 
@@ -84,6 +85,9 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     let released = postings.iter().filter(|posting| posting.kind == Kind::Release);
     let released = released.map(|posting| posting.amount).sum();
     key::refund_job(&mut tx, job.id, released).await?;
+    if let Some(id) = job.agreement.batch {
+        batch::refund(&mut tx, id, released).await?;
+    }
     if integer(&ended, "quotas")? > 0 {
         let key = ended.try_get("api_key_id").context("read a column")?;
         let settlement = Settlement { accepted_at: job.created_at, released, tokens: end.usage.total_tokens };
@@ -99,8 +103,19 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
         host::credit_karma(&mut tx, job.id, island, ms).await?;
     }
     super::events::store(&mut tx, job.id, ending.events).await?;
+    // An Island's check of itself is not a job of its account, and a batch has events of its own.
+    if job.only.is_none() && job.agreement.batch.is_none() {
+        webhook::enqueue(&mut tx, job.account, &subject(ending), now).await?;
+    }
     commit(tx).await?;
     Ok(true)
+}
+
+/// What webhooks are sent about the end.
+fn subject(ending: &Ending<'_>) -> Subject {
+    let last = ending.events.last().map(|last| &last.event);
+    let is_cut = matches!(last, Some(JobEvent::Done { finish_reason: Some(FinishReason::Length), .. }));
+    Subject::Job { id: ending.job.id, status: ending.status, is_cut }
 }
 
 /// Whether a job that is not open has exactly this end: then an earlier try was committed and the reply was lost.

@@ -1,4 +1,5 @@
-//! Decides to which addresses an untrusted program may be connected: only to those of the public internet. Pure.
+//! Decides to which addresses a connection may be made on behalf of others, such as an untrusted program or an account with a webhook: only to
+//! those of the public internet. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

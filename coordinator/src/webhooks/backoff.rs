@@ -1,0 +1,93 @@
+//! When a delivery is tried again. Pure.
+
+use island_protocol::time::Timestamp;
+
+use crate::config;
+
+const HOUR_MS: i64 = 3_600_000;
+/// Maximum pause.
+const MAX_PAUSE_MS: i64 = 6 * HOUR_MS;
+/// What each pause is of the one before.
+const FACTOR: i64 = 3;
+
+/// Pauses between attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pauses {
+    first_ms: i64,
+    give_up_ms: i64,
+}
+
+impl Pauses {
+    pub(super) fn of(settings: &config::Webhooks) -> Self {
+        Self {
+            first_ms: i64::from(settings.first_retry_ms),
+            give_up_ms: i64::from(settings.give_up_h) * HOUR_MS,
+        }
+    }
+
+    /// The time of the attempt after `attempts` that failed, or `None` if the event of `created_at` is given up. `jitter`
+    /// from 0 to 1 shortens the pause by up to half, so that deliveries which failed together are not repeated together.
+    pub(super) fn next(
+        self,
+        attempts: u32,
+        created_at: Timestamp,
+        now: Timestamp,
+        jitter: f64,
+    ) -> Option<Timestamp> {
+        let growth = FACTOR.saturating_pow(attempts.saturating_sub(1));
+        let pause = self.first_ms.saturating_mul(growth).clamp(1, MAX_PAUSE_MS);
+        let shortened = (pause as f64 * (1.0 - jitter.clamp(0.0, 1.0) / 2.0)) as i64;
+        let next = now.plus_ms(shortened.max(1));
+        (next <= created_at.plus_ms(self.give_up_ms)).then_some(next)
+    }
+
+    /// An address that has failed since this time, or longer, is disabled.
+    pub(super) fn given_up_before(self, now: Timestamp) -> Timestamp {
+        now.plus_ms(-self.give_up_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn pauses_grow_within_their_bounds(first_ms in 1_i64..100_000, attempts in 1_u32..100, jitter in 0.0..1.0_f64) {
+            let pauses = Pauses { first_ms, give_up_ms: i64::MAX / 4 };
+            let now = Timestamp::from_unix_ms(0);
+            let pause = |attempts, jitter| pauses.next(attempts, now, now, jitter).expect("not given up").unix_ms();
+            prop_assert!(pause(attempts, 0.0) <= MAX_PAUSE_MS);
+            prop_assert!(pause(attempts, 0.0) <= pause(attempts + 1, 0.0));
+            let shortened = pause(attempts, jitter);
+            prop_assert!(shortened <= pause(attempts, 0.0));
+            prop_assert!(shortened >= pause(attempts, 0.0) / 2);
+        }
+
+        #[test]
+        fn nothing_is_tried_after_the_last_hour(attempts in 1_u32..40, age_ms in 0..80 * HOUR_MS, jitter in 0.0..1.0_f64) {
+            let pauses = Pauses { first_ms: 5_000, give_up_ms: 72 * HOUR_MS };
+            let (created, now) = (Timestamp::from_unix_ms(0), Timestamp::from_unix_ms(age_ms));
+            if let Some(next) = pauses.next(attempts, created, now, jitter) {
+                prop_assert!(next > now && next.unix_ms() <= 72 * HOUR_MS);
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_that_never_replies_is_tried_some_twenty_times() {
+        let pauses = Pauses { first_ms: 5_000, give_up_ms: 72 * HOUR_MS };
+        let created = Timestamp::from_unix_ms(0);
+        let (mut now, mut attempts) = (created, 0);
+        loop {
+            attempts += 1;
+            match pauses.next(attempts, created, now, 0.0) {
+                Some(next) => now = next,
+                None => break,
+            }
+        }
+        assert_eq!(attempts, 20);
+    }
+}
