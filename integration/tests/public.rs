@@ -185,7 +185,8 @@ impl Machine {
             .spawn();
         let mut child = child.expect("run island");
         async move {
-            let status = tokio::task::spawn_blocking(move || child.wait()).await.expect("ended").expect("waited");
+            let status =
+                tokio::task::spawn_blocking(move || child.wait()).await.expect("ended").expect("waited");
             let error = fs::read_to_string(log).unwrap_or_default();
             assert!(status.success(), "{error}");
             fs::read_to_string(out).expect("text")
@@ -324,7 +325,9 @@ async fn a_cluster_of_three_loses_no_job_with_any_one_of_its_nodes() {
         let conf = format!("nats-n{}.conf", index + 1);
         let streams: Vec<_> = (0..6).map(|number| machine.streamed(&format!("{conf}-{number}"))).collect();
         let killing = async {
-            let begun = || async { (0..3).all(|number| machine.has_begun(&format!("{conf}-{number}"))).then_some(()) };
+            let begun = || async {
+                (0..3).all(|number| machine.has_begun(&format!("{conf}-{number}"))).then_some(())
+            };
             eventually("jobs are streaming", begun).await;
             let killed = machine.namespace.run("pkill", &["-KILL", "-f", &conf]);
             assert!(killed.status.success(), "{conf} was running");
