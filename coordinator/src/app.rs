@@ -169,14 +169,6 @@ impl App {
             .run(),
         );
         spawn_maintenance(config, &execution, &keys, &stop_jobs);
-        let webhooks = Webhooks {
-            store: store.clone(),
-            clock: execution.context().clock.clone(),
-            settings: config.webhooks.clone(),
-            sender,
-            metrics: execution.context().metrics.webhooks.clone(),
-            stop: stop_jobs.clone(),
-        };
         execution.spawn_task(network.clone().run(stop_jobs.clone()));
         let api = Api::new(
             execution.clone(),
@@ -188,19 +180,10 @@ impl App {
             soft.clone(),
         );
         let access = api::Access::new(&config.http);
-        if let Some(address) = config.http.metrics {
-            let sources = Sources {
-                execution: execution.clone(),
-                certificate: certificate.clone(),
-                since: Instant::now(),
-            };
-            let listener = listen_on(address).await?;
-            let metrics = api::metrics::router(sources);
-            execution.spawn_task(server::serve(listener, None, metrics, MAX_SCRAPES, stop_jobs.clone()));
-        }
+        serve_metrics(config, &execution, certificate.clone(), &stop_jobs).await?;
         let api = Arc::new(api);
         execution.spawn_task(Batches { api: api.clone(), stop: soft.clone() }.run());
-        execution.spawn_task(webhooks.run());
+        spawn_webhooks(config, &execution, sender, &stop_jobs);
         let router = api::router(api, access, console(config));
         let drain = Duration::from_secs(config.http.drain_s);
         let max_connections = config.http.max_connections as usize;
@@ -271,6 +254,39 @@ impl App {
         drop(self.lock);
         ended
     }
+}
+
+fn spawn_webhooks(
+    config: &Config,
+    execution: &Arc<Execution>,
+    sender: webhooks::Sender,
+    stop: &CancellationToken,
+) {
+    let context = execution.context();
+    let webhooks = Webhooks {
+        store: context.store.clone(),
+        clock: context.clock.clone(),
+        settings: config.webhooks.clone(),
+        sender,
+        metrics: context.metrics.webhooks.clone(),
+        stop: stop.clone(),
+    };
+    execution.spawn_task(webhooks.run());
+}
+
+/// Serves the metrics at an address of their own, if there is one.
+async fn serve_metrics(
+    config: &Config,
+    execution: &Arc<Execution>,
+    certificate: Option<Arc<Certificate>>,
+    stop: &CancellationToken,
+) -> Result<(), BuildError> {
+    let Some(address) = config.http.metrics else { return Ok(()) };
+    let listener = listen_on(address).await?;
+    let metrics =
+        api::metrics::router(Sources { execution: execution.clone(), certificate, since: Instant::now() });
+    execution.spawn_task(server::serve(listener, None, metrics, MAX_SCRAPES, stop.clone()));
+    Ok(())
 }
 
 async fn listen_on(address: SocketAddr) -> Result<TcpListener, BuildError> {

@@ -254,11 +254,13 @@ mod tests {
         }
     }
 
+    type Change = fn(&mut Value);
+
     #[test]
     fn requests_are_checked() {
         let line = parse(3, &request(|_| ()), CHAT).expect("a request");
         assert_eq!((line.number, line.custom_id.as_str()), (3, "a"));
-        let cases: [(fn(&mut Value), &str); 6] = [
+        let cases: [(Change, &str); 6] = [
             (|line| line["custom_id"] = json!(1), "custom_id"),
             (|line| line["custom_id"] = json!(""), "custom_id"),
             (|line| line["method"] = json!("GET"), "method"),

@@ -1,5 +1,7 @@
 //! Files of accounts, stored in pieces: an upload as it arrives, the results of a batch line by line.
 
+use std::fmt::Write as _;
+
 use island_protocol::{
     api::file::Purpose,
     ids::{AccountId, FileId},
@@ -189,22 +191,22 @@ pub(crate) async fn list(pool: &Pool, listing: &Listing) -> Result<Vec<StoredFil
     let mut values = vec![listing.account.to_string()];
     if let Some(after) = listing.after {
         values.push(after.to_string());
-        conditions += &format!(
+        let _ = write!(
+            conditions,
             " AND (created_at, id) {beyond} (SELECT a.created_at, a.id FROM files a WHERE a.id = ${} AND a.account_id = $1)",
             values.len()
         );
     }
     if let Some(purpose) = listing.purpose {
         values.push(purpose.as_str().to_owned());
-        conditions += &format!(" AND purpose = ${}", values.len());
+        let _ = write!(conditions, " AND purpose = ${}", values.len());
     }
     let statement = format!(
         "SELECT {COLUMNS} FROM files WHERE account_id = $1 AND ready_at IS NOT NULL{conditions} \
          ORDER BY created_at {order}, id {order} LIMIT ${}",
         values.len() + 1
     );
-    let query =
-        values.into_iter().fold(sqlx::query(AssertSqlSafe(statement)), |query, value| query.bind(value));
+    let query = values.into_iter().fold(sqlx::query(AssertSqlSafe(statement)), sqlx::query::Query::bind);
     let rows = query.bind(listing.limit as i64).fetch_all(pool).await.context("list files")?;
     rows.iter().map(read).collect()
 }

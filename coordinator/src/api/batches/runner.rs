@@ -3,9 +3,12 @@
 //! Every result is committed before the next request begins, and every write compares the coordinator of the batch. So another
 //! coordinator goes on at the first line without a result, and the idempotency keys of the requests make sure that none is paid twice.
 
-use std::{collections::HashSet, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use futures::{Stream, StreamExt as _, stream::FuturesUnordered};
+use futures::{
+    StreamExt as _,
+    stream::{BoxStream, FuturesUnordered},
+};
 use island_daemon::chain::Chain;
 use island_protocol::{
     api::batch::{BatchError, BatchStatus},
@@ -423,9 +426,11 @@ fn exhausted(batch: &StoredBatch, line: &Line) -> LineResult {
     failed(batch.id, line, &ApiError::new(Code::MaxCreditsExceeded, message).in_openai_form())
 }
 
+type Pieces = BoxStream<'static, Result<(u64, String), StoreError>>;
+
 /// The lines of a file, read as they are needed.
 struct Input {
-    pieces: Pin<Box<dyn Stream<Item = Result<(u64, String), StoreError>> + Send>>,
+    pieces: Pieces,
     lines: Lines,
     is_read: bool,
 }
