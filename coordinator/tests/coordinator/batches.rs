@@ -9,7 +9,7 @@ use crate::{
     support::{
         answer,
         island::{Island, completed, token},
-        network::Network,
+        network::{ECHO, Network},
         soon,
     },
 };
@@ -137,11 +137,17 @@ async fn every_line_has_a_result_in_the_order_of_the_lines() {
 
 #[tokio::test]
 async fn other_endpoints_are_called_likewise() {
-    let network = Network::start().await;
+    let network = Network::start_with(|config| {
+        let text = ECHO.replace("slug = \"echo\"", "slug = \"writer\"").replace("aliases = [\"parrot\"]", "");
+        let properties = "[input_schema.properties]";
+        let text = text.replace(properties, &format!("{properties}\nraw_prompt = {{ type = \"string\" }}"));
+        std::fs::write(config.catalogue.dir.join("writer.toml"), text).expect("cargo file");
+    })
+    .await;
     let mut island = Island::start(&network).await;
     network.served("echo").await;
     let cases = [
-        ("/v1/completions", json!({"model": "echo", "prompt": "hi"}), "text_completion"),
+        ("/v1/completions", json!({"model": "writer", "prompt": "hi"}), "text_completion"),
         ("/v1/responses", json!({"model": "echo", "input": "hi"}), "response"),
     ];
     for (url, body, object) in cases {
@@ -322,7 +328,7 @@ async fn a_batch_ends_with_its_key() {
     let (status, created) =
         answer(network.call(Method::POST, "/api-keys").json(&json!({"name": "night"}))).await;
     assert_eq!(status, 201, "{created}");
-    let (key, key_id) = (created["data"]["key"].as_str().expect("a key"), created["data"]["id"].as_str().expect("an id"));
+    let (key, key_id) = (created["key"].as_str().expect("a key"), created["data"]["id"].as_str().expect("an id"));
     let file = upload(&network, &chats(&["a"])).await;
     let request = create(&network, &file, |_| {}).build().expect("a request");
     let body = request.body().and_then(|body| body.as_bytes()).expect("bytes").to_vec();
@@ -364,6 +370,8 @@ async fn a_killed_coordinator_loses_no_line_and_pays_none_twice() {
     }
     network.kill();
     network.up().await;
+    island.register(&[one.key, other.key]).await;
+    island.beat(&[]).await;
     for run in [&one, &other] {
         let lease = island.renew_until_answered(run.key, "run", 1, run.first_event).await.leases.remove(0);
         assert!(lease.held, "the same attempt goes on");

@@ -178,9 +178,9 @@ async fn ends_are_sent_once_signed_to_those_who_want_them() {
     assert_eq!((&body["type"], &body["data"]["id"]), (&json!("job.cancelled"), &json!(waiting)));
 
     // A batch has one event, and its jobs none.
-    let line = json!({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"model": "echo", "prompt": "x"}});
+    let line = json!({"custom_id": "a", "method": "POST", "url": "/v1/responses", "body": {"model": "echo", "input": "x"}});
     let file = upload(&network, &line.to_string()).await;
-    let body = json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"});
+    let body = json!({"input_file_id": file, "endpoint": "/v1/responses", "completion_window": "24h"});
     let (status, batch) = answer(network.call(Method::POST, "/batches").json(&body)).await;
     assert_eq!(status, 200, "{batch}");
     let run = island.take().await;
