@@ -206,12 +206,12 @@ pub(crate) async fn admin_page(
     let statement = format!("{ADMIN_VIEW}{condition} ORDER BY created_at, id LIMIT $1 OFFSET $2");
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let query = sqlx::query(AssertSqlSafe(statement)).bind(number(limit)).bind(number(offset));
-    let query = values.into_iter().fold(query, |query, value| query.bind(value));
+    let query = values.into_iter().fold(query, sqlx::query::Query::bind);
     let rows = query.fetch_all(pool).await.context("list Islands")?;
     let (condition, values) = listed(account, text, 1);
     let statement = format!("SELECT COUNT(*) AS n FROM hosts WHERE left_at IS NULL{condition}");
     let count = sqlx::query(AssertSqlSafe(statement));
-    let count = values.into_iter().fold(count, |query, value| query.bind(value));
+    let count = values.into_iter().fold(count, sqlx::query::Query::bind);
     let total = integer(&count.fetch_one(pool).await.context("count Islands")?, "n")?;
     let hosts = rows.iter().map(admin_view).collect::<Result<_, _>>()?;
     Ok((hosts, total.unsigned_abs()))
