@@ -175,6 +175,8 @@ mod tests {
 
     /// An ended job: when it ended, its Cargo, whether a key is recorded, what it cost, its tokens.
     type Ended = (i64, &'static str, bool, i64, u64);
+    /// Jobs, tokens that were read and written, and credits.
+    type Sums = (u64, u64, u64, i64);
 
     async fn add(store: &Store, account: AccountId, key: ApiKeyId, ended: &Ended) {
         let (at, cargo, has_key, price, tokens) = *ended;
@@ -215,7 +217,7 @@ mod tests {
     }
 
     fn expected(ended: &[Ended]) -> Vec<(i64, String, bool, u64, u64, u64, i64)> {
-        let mut sums: BTreeMap<(i64, String, bool), (u64, u64, u64, i64)> = BTreeMap::new();
+        let mut sums: BTreeMap<(i64, String, bool), Sums> = BTreeMap::new();
         for (at, cargo, has_key, price, tokens) in ended {
             let sum = sums.entry((at.div_euclid(DAY_MS), (*cargo).to_owned(), *has_key)).or_default();
             *sum = (sum.0 + 1, sum.1 + tokens, sum.2 + tokens * 2, sum.3 + price);

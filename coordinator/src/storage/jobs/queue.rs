@@ -14,6 +14,11 @@ use crate::storage::{Pool, QueryContext as _, Row, StoreError, integer, parsed};
 /// Jobs of consumers that no Island has accepted yet.
 const WAITING: &str = "only_host IS NULL AND status IN ('submitted', 'pending')";
 
+/// The same for one account. It has the condition of the index of an account's open jobs, and none that would let the database choose the
+/// index of all jobs of the account.
+const WAITING_OF_ACCOUNT: &str = "COALESCE(only_host, '') = '' AND status IN ('submitted', 'pending', 'queued', 'running') \
+     AND status IN ('submitted', 'pending')";
+
 /// Restricts the jobs of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct WaitingFilter {
@@ -35,8 +40,9 @@ pub(crate) async fn waiting(
     let conditions: Vec<String> =
         (3..).zip(set).map(|(number, (column, _))| format!(" AND {column} = ${number}")).collect();
     let conditions = conditions.concat();
+    let waiting = if filter.account.is_some() { WAITING_OF_ACCOUNT } else { WAITING };
     let statement = format!(
-        "SELECT id, account_id, workload_slug, priority, created_at FROM jobs WHERE {WAITING}{conditions} \
+        "SELECT id, account_id, workload_slug, priority, created_at FROM jobs WHERE {waiting}{conditions} \
          ORDER BY priority DESC, created_at, id LIMIT $1 OFFSET $2"
     );
     let mut query = sqlx::query(AssertSqlSafe(statement))
@@ -70,9 +76,10 @@ pub(crate) async fn waiting_by_cargo(
     pool: &Pool,
     account: Option<AccountId>,
 ) -> Result<BTreeMap<Slug, u64>, StoreError> {
-    let of = if account.is_some() { " AND account_id = $1" } else { "" };
+    let (waiting, of) =
+        if account.is_some() { (WAITING_OF_ACCOUNT, " AND account_id = $1") } else { (WAITING, "") };
     let statement =
-        format!("SELECT workload_slug, COUNT(*) AS n FROM jobs WHERE {WAITING}{of} GROUP BY workload_slug");
+        format!("SELECT workload_slug, COUNT(*) AS n FROM jobs WHERE {waiting}{of} GROUP BY workload_slug");
     let query = sqlx::query(AssertSqlSafe(statement));
     let query = if let Some(account) = account { query.bind(account.to_string()) } else { query };
     let rows = query.fetch_all(pool).await.context("count waiting jobs")?;
