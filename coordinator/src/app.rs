@@ -182,7 +182,7 @@ impl App {
         let access = api::Access::new(&config.http);
         serve_metrics(config, &execution, certificate.clone(), &stop_jobs).await?;
         let api = Arc::new(api);
-        execution.spawn_task(Batches { api: api.clone(), stop: soft.clone() }.run());
+        execution.spawn_task(Batches { api: api.clone(), stop: soft.clone(), end: stop_jobs.clone() }.run());
         spawn_webhooks(config, &execution, sender, &stop_jobs);
         let router = api::router(api, access, console(config));
         let drain = Duration::from_secs(config.http.drain_s);

@@ -121,11 +121,14 @@ pub(super) async fn cancel(
 #[derive(Debug)]
 pub(crate) struct Batches {
     pub api: Arc<Api>,
+    /// An orderly stop: no further requests are made.
     pub stop: CancellationToken,
+    /// The end of job execution, for any reason.
+    pub end: CancellationToken,
 }
 
 impl Batches {
-    /// Runs until `stop` is triggered. Then the next coordinator goes on with the batches: jobs that an Island has accepted run
+    /// Runs until `stop` or `end` is triggered. Then the next coordinator goes on with the batches: jobs that an Island has accepted run
     /// to their end, and their results are read by the idempotency keys of their requests.
     pub(crate) async fn run(self) {
         let mut ticks = tokio::time::interval(INTERVAL);
@@ -137,6 +140,7 @@ impl Batches {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break,
+                () = self.end.cancelled() => break,
                 Some(ended) = runners.join_next() => {
                     match ended {
                         Ok(batch) => {

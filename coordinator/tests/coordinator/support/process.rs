@@ -34,6 +34,8 @@ impl Process {
             .arg("--config")
             .arg(settings)
             .env("FAILPOINTS", failures)
+            // A trace of each injected panic would take a second.
+            .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
