@@ -141,7 +141,7 @@ impl Download<'_> {
         }
     }
 
-    /// Waits before a request is repeated, and reports it if a server asked for that. Returns the error if it is final.
+    /// Waits before a request is repeated, and reports it if a server required that. Returns the error if it is final.
     async fn pause(&self, wait: Option<Duration>, error: WebError) -> Result<(), WebError> {
         let Some(time) = wait else { return Err(error) };
         if let WebError::Busy { host, .. } = error {

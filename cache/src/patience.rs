@@ -13,7 +13,7 @@ const MAX_WAIT: Duration = Duration::from_mins(30);
 /// Minimum time that is waited for it once.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 
-/// The tries that are left for one request. Time for which a server asks to wait is no failed try.
+/// The tries that are left for one request. A wait that a server requires does not count as a try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Patience {
     tries_left: u32,

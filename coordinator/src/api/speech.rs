@@ -39,7 +39,7 @@ use crate::{
 use encoder::{Encoder, Sound};
 use request::Speech;
 
-/// Jobs of a request that run at one time: the next piece is ready when the one before was heard.
+/// Jobs of a request that run at one time: the next piece is ready when the one before was played.
 const AT_ONCE: usize = 2;
 
 const SPEAKS: Ability = Ability { does: "speaks", is_of: |cargo| cargo.task() == Some("text-to-speech") };

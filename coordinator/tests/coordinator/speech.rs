@@ -141,7 +141,7 @@ async fn the_first_part_of_a_long_text_is_sent_while_the_rest_is_spoken() {
     }
     assert_eq!(samples(&file), [1000; 1600]);
     drop(response);
-    assert_eq!(island.cancelled().await.key, rest.key, "what nobody hears is not spoken");
+    assert_eq!(island.cancelled().await.key, rest.key, "what nobody receives is not spoken");
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use serde_json::Value;
 const PCM_RATE: u32 = 24_000;
 /// Rates that Opus encodes.
 const OPUS_RATES: [u32; 4] = [12_000, 16_000, 24_000, 48_000];
-/// Bits per second of Opus; for speech, more is not heard.
+/// Bits per second of Opus; for speech, more makes no audible difference.
 const OPUS_BITRATE: i32 = 48_000;
 /// Rates that MP3 encodes.
 const MP3_RATES: [u32; 9] = [8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000];
@@ -38,7 +38,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The format of this name; MP3 if there is none.
+    /// The format of this name; MP3 without a name.
     pub(super) fn named(name: Option<&str>) -> Self {
         match name {
             Some("opus") => Self::Opus,

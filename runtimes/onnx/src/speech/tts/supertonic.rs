@@ -84,7 +84,7 @@ struct Input {
     seed: u64,
 }
 
-/// What is asked for, checked.
+/// A checked request.
 struct Manner<'s> {
     voice: &'s Voice,
     language: Option<&'s str>,
