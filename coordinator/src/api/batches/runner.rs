@@ -5,10 +5,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use futures::{
-    StreamExt as _,
-    stream::{BoxStream, FuturesUnordered},
-};
+use futures::{StreamExt as _, stream::BoxStream};
 use island_daemon::chain::Chain;
 use island_protocol::{
     api::batch::{BatchError, BatchStatus},
@@ -16,7 +13,11 @@ use island_protocol::{
     problem::Code,
     time::Timestamp,
 };
-use tokio::{sync::Semaphore, time::MissedTickBehavior};
+use tokio::{
+    sync::Semaphore,
+    task::{JoinError, JoinSet},
+    time::MissedTickBehavior,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::request::{Made, Terms, failed, make, route};
@@ -233,7 +234,8 @@ impl Runner {
         let done = self.done(batch).await?;
         let mut input = Input::new(&self.api, batch.input);
         let at_once = self.api.rules.batches.concurrent_requests as usize;
-        let mut running = FuturesUnordered::new();
+        // Tasks of their own: a future that is not polled while results are written may hold the turn of that write.
+        let mut running = JoinSet::new();
         // Requests that may cost more than the batch has left, unless others cost less than is held for them.
         let mut capped: Vec<Line> = Vec::new();
         let (mut is_read, mut is_exhausted, mut is_cut_off) = (false, false, false);
@@ -262,7 +264,9 @@ impl Runner {
                                     return Ok(true);
                                 }
                             }
-                            Ok(line) => running.push(make(terms.clone(), holder, line)),
+                            Ok(line) => {
+                                running.spawn(make(terms.clone(), holder, line));
+                            }
                             Err(error) => {
                                 let text = line::not_run(self.id, number, "", &error.code, &error.message);
                                 if !self
@@ -298,7 +302,7 @@ impl Runner {
             }
             let made = tokio::select! {
                 biased;
-                Some(made) = running.next(), if !running.is_empty() => made,
+                Some(made) = running.join_next() => made.unwrap_or_else(stopped),
                 _ = ticks.tick() => {
                     let Some(now) = self.outside().await? else { return Ok(false) };
                     outside = now;
@@ -312,7 +316,9 @@ impl Runner {
                     }
                     // What was held for it and not charged is left now.
                     if let Some(holder) = outside.holder {
-                        running.extend(capped.drain(..).map(|line| make(terms.clone(), holder, line)));
+                        for line in capped.drain(..) {
+                            running.spawn(make(terms.clone(), holder, line));
+                        }
                     }
                 }
                 Made::Capped(line) => capped.push(line),
@@ -416,6 +422,14 @@ fn refused_key() -> BatchError {
         message: Why::KeyRefused.message().to_owned(),
         param: None,
         line: None,
+    }
+}
+
+/// What became of a request whose task ended without a result: it panicked, or the runtime stops.
+fn stopped(error: JoinError) -> Made {
+    match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => Made::Closed,
     }
 }
 
