@@ -118,7 +118,8 @@ async fn openai_clients_get_pictures() {
         "url_is_the_first": true,
         "streamed": [[preview, [8, 12], 0], [preview, [8, 12], 1], [picture, [64, 96], null]],
         "edited": [[64, 96], true],
-        "part": ["tiny-paint", [64, 96]],
+        // With a mask, the size of the model unless another one is requested.
+        "part": ["tiny-paint", [64, 64]],
         "painted": [["image_edit.completed", [64, 96]]],
         "refused": [unknown, invalid, [422, "invalid_input"], invalid, invalid, [422, "invalid_input"]],
     });

@@ -323,7 +323,7 @@ async fn a_cluster_of_three_loses_no_job_with_any_one_of_its_nodes() {
     let expected = machine.streamed("undisturbed").await;
     for (index, (_, address)) in nodes.iter().enumerate() {
         let conf = format!("nats-n{}.conf", index + 1);
-        let streams: Vec<_> = (0..6).map(|number| machine.streamed(&format!("{conf}-{number}"))).collect();
+        let streams: Vec<_> = (0..5).map(|number| machine.streamed(&format!("{conf}-{number}"))).collect();
         let killing = async {
             let begun = || async {
                 (0..3).all(|number| machine.has_begun(&format!("{conf}-{number}"))).then_some(())
