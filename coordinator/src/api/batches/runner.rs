@@ -264,9 +264,7 @@ impl Runner {
                                     return Ok(true);
                                 }
                             }
-                            Ok(line) => {
-                                running.spawn(make(terms.clone(), holder, line));
-                            }
+                            Ok(line) => begin(&mut running, &terms, holder, [line]),
                             Err(error) => {
                                 let text = line::not_run(self.id, number, "", &error.code, &error.message);
                                 if !self
@@ -316,9 +314,7 @@ impl Runner {
                     }
                     // What was held for it and not charged is left now.
                     if let Some(holder) = outside.holder {
-                        for line in capped.drain(..) {
-                            running.spawn(make(terms.clone(), holder, line));
-                        }
+                        begin(&mut running, &terms, holder, capped.drain(..));
                     }
                 }
                 Made::Capped(line) => capped.push(line),
@@ -422,6 +418,18 @@ fn refused_key() -> BatchError {
         message: Why::KeyRefused.message().to_owned(),
         param: None,
         line: None,
+    }
+}
+
+/// Begins to make these requests.
+fn begin(
+    running: &mut JoinSet<Made>,
+    terms: &Terms,
+    holder: KeyHolder,
+    lines: impl IntoIterator<Item = Line>,
+) {
+    for line in lines {
+        running.spawn(make(terms.clone(), holder, line));
     }
 }
 
