@@ -10,6 +10,9 @@ use crate::{
     preferences::Preferences,
 };
 
+/// Begins the ids of responses; a job id follows.
+pub const PREFIX: &str = "resp_";
+
 /// A request for a response.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]

@@ -60,9 +60,7 @@ async fn read(api: &Arc<Api>, id: AccountId) -> Result<AdminAccount, ApiError> {
 
 /// The account that a query names, if it does.
 fn account_of_query(query: &Query) -> Result<Option<AccountId>, ApiError> {
-    let Some(id) = query.get("account") else { return Ok(None) };
-    let bad = |_| ApiError::field(Code::InvalidRequest, "account", "account must be the id of an account");
-    id.parse().map(Some).map_err(bad)
+    query.parsed("account", "the id of an account")
 }
 
 /// The account as it is after an action.

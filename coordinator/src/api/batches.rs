@@ -1,4 +1,4 @@
-//! `/batches`: many requests in one file, made one after the other, some at a time.
+//! `/batches`: many requests in one file, run in the background.
 
 mod create;
 mod request;

@@ -3,11 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{Page, PageMeta, ledger::LedgerEntry},
-    problem::Code,
-};
-use uuid::Uuid;
+use island_protocol::api::{Page, PageMeta, ledger::LedgerEntry};
 
 use super::{Api, ApiError, auth::Caller, query::Query};
 use crate::storage::ledger;
@@ -19,11 +15,7 @@ pub(super) async fn entries(
     query: Query,
 ) -> Result<Json<Page<LedgerEntry>>, ApiError> {
     let requested = query.page()?;
-    let after = query.get("after").map(|id| {
-        let bad = |_| ApiError::field(Code::InvalidRequest, "after", "after must be the id of an entry");
-        id.parse::<Uuid>().map_err(bad)
-    });
-    let after = after.transpose()?;
+    let after = query.parsed("after", "the id of an entry")?;
     let reader = api.execution.context().store.reader();
     let (data, total) =
         ledger::page(reader, caller.account, after, requested.limit, requested.offset).await?;

@@ -1,6 +1,6 @@
 //! Parameters of the query: each name may appear once; unknown names are ignored.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, str::FromStr};
 
 use axum::{
     extract::{FromRequestParts, Query as AxumQuery},
@@ -38,6 +38,12 @@ impl Query {
     /// One parameter.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
+    }
+
+    /// One parameter, read as a `T`: `what` completes "must be" in the error.
+    pub(crate) fn parsed<T: FromStr>(&self, name: &str, what: &str) -> Result<Option<T>, ApiError> {
+        let bad = |_| ApiError::field(Code::InvalidRequest, name, format!("{name} must be {what}"));
+        self.get(name).map(|text| text.parse().map_err(bad)).transpose()
     }
 
     /// Reads `limit` (1 to 100, default 20) and `offset` (default 0). The total is 0 until the caller sets it.

@@ -20,7 +20,9 @@ use island_protocol::{
     chat::ChatMessage,
     ids::JobId,
     problem::Code,
-    responses::{DeletedResponse, InputItems, InputTokens, Response, ResponseRequest, ResponseStatus},
+    responses::{
+        DeletedResponse, InputItems, InputTokens, PREFIX, Response, ResponseRequest, ResponseStatus,
+    },
 };
 
 use super::{
@@ -34,9 +36,6 @@ use super::{
 };
 use crate::storage::idempotency::RESPONSES;
 use stored::Stored;
-
-/// Begins the ids of responses; a job id follows.
-const PREFIX: &str = "resp_";
 
 /// Creates a response: whole, streamed, or in the background.
 pub(super) async fn create(

@@ -66,7 +66,9 @@ async fn answer(api: &Arc<Api>, caller: Caller, speech: Speech) -> Result<Respon
     // An error of the first piece is answered with its HTTP status.
     let first = match sounds.next().await {
         Some(first) => first?,
-        None => return Err(ApiError::field(Code::ValidationError, "input", "there is no text to speak")),
+        None => {
+            return Err(ApiError::field(Code::ValidationError, "input", "input must contain text to speak"));
+        }
     };
     let encoder = Encoder::new(format, first.rate, is_long).map_err(ApiError::internal)?;
     let parts = encoded(encoder, stream::once(async { Ok(first) }).chain(sounds).boxed());

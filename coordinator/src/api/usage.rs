@@ -41,8 +41,8 @@ pub(super) async fn own(
         account: caller.account,
         from,
         until,
-        cargo: parameter(&query, "workload", "the slug of a Cargo")?,
-        key: parameter(&query, "key", "the id of a key")?,
+        cargo: query.parsed("workload", "the slug of a Cargo")?,
+        key: query.parsed("key", "the id of a key")?,
     };
     let is_csv = csv::is_requested(&query)?;
     let rows = usage::rows(&context.store, &days).await?.ok_or_else(|| {
@@ -55,11 +55,6 @@ pub(super) async fn own(
         return Ok((csv::headers(), body).into_response());
     }
     Ok(Json(Data { data: AccountUsage { from, until, rows } }).into_response())
-}
-
-fn parameter<T: std::str::FromStr>(query: &Query, name: &str, what: &str) -> Result<Option<T>, ApiError> {
-    let bad = |_| ApiError::field(Code::InvalidRequest, name, format!("{name} must be {what}"));
-    query.get(name).map(|text| text.parse().map_err(bad)).transpose()
 }
 
 /// Whole days, UTC, that contain what was requested: the last ones, up to today, by default.

@@ -8,6 +8,7 @@ use island_protocol::{
     },
     ids::{AccountId, BatchId, DeliveryId, JobId, WebhookId},
     job::JobStatus,
+    responses,
     time::Timestamp,
 };
 use sqlx::Row as _;
@@ -185,7 +186,7 @@ pub(crate) fn events_of(subject: &Subject, is_response: bool) -> Vec<(EventType,
             };
             let mut events = vec![(job, id.to_string())];
             if is_response {
-                events.push((response, format!("resp_{id}")));
+                events.push((response, format!("{}{id}", responses::PREFIX)));
             }
             events
         }

@@ -8,7 +8,6 @@ use island_protocol::{
         PageMeta,
         admin::{Queue, WaitingJob},
     },
-    ids::Slug,
     problem::Code,
 };
 
@@ -27,7 +26,10 @@ pub(in crate::api) async fn list(
     query: Query,
 ) -> Result<Json<Queue>, ApiError> {
     let requested = query.page()?;
-    let filter = WaitingFilter { account: account_of_query(&query)?, cargo: cargo(&query)? };
+    let filter = WaitingFilter {
+        account: account_of_query(&query)?,
+        cargo: query.parsed("workload", "the slug of a Cargo")?,
+    };
     let reason = reason(&query)?;
     let waiting = api.execution.waiting();
     let reasons = count_reasons(&waiting);
@@ -48,11 +50,6 @@ pub(in crate::api) async fn list(
     };
     let data = data.into_iter().map(in_words).collect();
     Ok(Json(Queue { data, meta: PageMeta { total, ..requested }, reasons, cargos }))
-}
-
-fn cargo(query: &Query) -> Result<Option<Slug>, ApiError> {
-    let bad = |_| ApiError::field(Code::InvalidRequest, "workload", "workload must be the slug of a Cargo");
-    query.get("workload").map(|slug| slug.parse().map_err(bad)).transpose()
 }
 
 fn reason(query: &Query) -> Result<Option<&str>, ApiError> {

@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{JobSummary, Page, PageMeta},
-    problem::Code,
-};
+use island_protocol::api::{JobSummary, Page, PageMeta};
 
 use crate::{
     api::{Api, ApiError, auth::Caller, query::Query},
@@ -20,11 +17,7 @@ pub(in crate::api) async fn list(
     query: Query,
 ) -> Result<Json<Page<JobSummary>>, ApiError> {
     let requested = query.page()?;
-    let after = query.get("after").map(|id| {
-        id.parse()
-            .map_err(|_| ApiError::field(Code::InvalidRequest, "after", "after must be the id of a job"))
-    });
-    let after = after.transpose()?;
+    let after = query.parsed("after", "the id of a job")?;
     let live_states = api.execution.live_states(caller.account);
     let reader = api.execution.context().store.reader();
     let page = jobs::page(reader, caller.account, after, requested.limit, requested.offset).await?;

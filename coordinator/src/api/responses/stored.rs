@@ -7,13 +7,12 @@ use island_protocol::{
     ids::JobId,
     job::{FinishReason, JobStatus},
     problem::Code,
-    responses::{InputItems, Response, ResponseError, ResponseRequest, ResponseStatus, TextOptions},
+    responses::{InputItems, PREFIX, Response, ResponseError, ResponseRequest, ResponseStatus, TextOptions},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    PREFIX,
     reply::{self, Written},
     request::message,
 };
