@@ -1,6 +1,7 @@
 //! Flags and subcommands.
 
 mod admin;
+mod batches;
 mod catalogue;
 mod dev;
 mod jobs;
@@ -23,6 +24,7 @@ pub(crate) use self::{
         CreateAccount, CreateInvitation, CreatePayout, Invitations, Islands, ListIslands, Maintenance,
         Notices, OnAccount, OnCargo, OnIsland, OnPayout, Payouts, QueueOptions, Refund, Review, Why,
     },
+    batches::{Batches, RunBatch},
     catalogue::{CargoFilter, Hosts, Workloads},
     dev::Dev,
     jobs::{Jobs, Submit},
@@ -138,6 +140,9 @@ pub(crate) enum Command {
     /// Submit, list, read, follow and cancel jobs
     #[command(subcommand)]
     Jobs(Jobs),
+    /// Run many requests from a file, within hours instead of at once
+    #[command(subcommand)]
+    Batches(Batches),
     /// List and read Cargos, the named units of work
     #[command(subcommand)]
     Workloads(Workloads),

@@ -4,6 +4,7 @@ mod account;
 mod admin;
 mod api_keys;
 mod auth;
+mod batches;
 mod chat;
 mod completion;
 mod console;
@@ -46,6 +47,7 @@ pub(crate) async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
         Command::Dev(options) => return dev::run(options, &settings, output).await,
         Command::Chat(options) => return chat::run(options, &settings, output).await,
         Command::Jobs(command) => return jobs::run(command, &settings, output).await,
+        Command::Batches(command) => return batches::run(command, &settings, output).await,
         Command::Sail(command) => return sail::run(command, &settings, output).await,
         Command::Signup(wanted) => signup::run(wanted, &settings, output).await?,
         Command::Auth(command) => auth::run(command, &settings, output).await?,

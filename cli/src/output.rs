@@ -57,6 +57,15 @@ impl Output {
         Ok(out.flush()?)
     }
 
+    /// JSON texts, one on each line.
+    pub(crate) fn json_lines(&self, lines: &str) -> Result<()> {
+        let mut out = self.out.lock();
+        for line in lines.lines() {
+            writeln!(out, "{}", plain_json(line))?;
+        }
+        Ok(())
+    }
+
     /// Lines of text.
     pub(crate) fn line(&self, text: &str) -> Result<()> {
         Ok(writeln!(self.out.lock(), "{}", plain(text))?)

@@ -7,6 +7,7 @@ use island_protocol::{api::PREFIX, problem::ErrorBody};
 use reqwest::{
     Method, RequestBuilder, Response, Url,
     header::{CONTENT_TYPE, RETRY_AFTER},
+    multipart::{Form, Part},
 };
 use serde::Serialize;
 use uuid::Uuid;
@@ -28,6 +29,26 @@ pub(crate) enum Repeat {
     Never,
 }
 
+/// A file of a form.
+#[derive(Debug, Clone)]
+pub(crate) struct FilePart {
+    pub(crate) field: &'static str,
+    pub(crate) name: String,
+    pub(crate) content: Bytes,
+}
+
+/// What a request carries.
+#[derive(Debug, Clone)]
+enum Body {
+    Empty,
+    Json(Bytes),
+    /// `multipart/form-data`.
+    Form {
+        fields: Vec<(&'static str, String)>,
+        file: FilePart,
+    },
+}
+
 /// One request.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
@@ -39,7 +60,7 @@ pub(crate) struct Call {
     path: Vec<String>,
     query: Vec<(&'static str, String)>,
     headers: Vec<(&'static str, String)>,
-    body: Option<Bytes>,
+    body: Body,
     /// Whether the path is beside the API instead of below it.
     is_beside: bool,
 }
@@ -54,7 +75,7 @@ impl Call {
             path: path.iter().map(ToString::to_string).collect(),
             query: Vec::new(),
             headers: Vec::new(),
-            body: None,
+            body: Body::Empty,
             is_beside: false,
         }
     }
@@ -70,8 +91,19 @@ impl Call {
     /// A POST that only the caller repeats.
     pub(crate) fn post(what: &'static str, path: &[&str], body: &impl Serialize) -> Self {
         let body = serde_json::to_vec(body).expect("wire types serialize into memory");
-        let repeat = Repeat::Never;
-        Self { body: Some(body.into()), repeat, ..Self::new(what, Method::POST, path) }
+        let (body, repeat) = (Body::Json(body.into()), Repeat::Never);
+        Self { body, repeat, ..Self::new(what, Method::POST, path) }
+    }
+
+    /// A POST of a form with a file that only the caller repeats.
+    pub(crate) fn upload(
+        what: &'static str,
+        path: &[&str],
+        fields: Vec<(&'static str, String)>,
+        file: FilePart,
+    ) -> Self {
+        let (body, repeat) = (Body::Form { fields, file }, Repeat::Never);
+        Self { body, repeat, ..Self::new(what, Method::POST, path) }
     }
 
     /// A POST that acts once however often it is sent, because it carries an `Idempotency-Key`.
@@ -165,9 +197,11 @@ impl Client {
         for (name, value) in &call.headers {
             request = request.header(*name, value);
         }
-        if let Some(body) = &call.body {
-            request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
-        }
+        request = match &call.body {
+            Body::Empty => request,
+            Body::Json(body) => request.header(CONTENT_TYPE, "application/json").body(body.clone()),
+            Body::Form { fields, file } => request.multipart(form(fields, file)),
+        };
         let response = self.answer_to(call, request).await?;
         if response.status().is_success() { Ok(response) } else { Err(self.failure(call, response).await) }
     }
@@ -194,6 +228,13 @@ impl Client {
             Err(source) => self.transport(call.what, source),
         }
     }
+}
+
+/// A form can be sent once, so each try has one of its own; they share the file's content.
+fn form(fields: &[(&'static str, String)], file: &FilePart) -> Form {
+    let form = fields.iter().fold(Form::new(), |form, (name, value)| form.text(*name, value.clone()));
+    let length = file.content.len() as u64;
+    form.part(file.field, Part::stream_with_length(file.content.clone(), length).file_name(file.name.clone()))
 }
 
 /// The error in an answer that is not a success.

@@ -76,6 +76,7 @@
 mod account;
 mod admin;
 pub mod backoff;
+mod batches;
 mod call;
 pub mod catalogue;
 pub mod chat;

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use island_protocol::{credits::MicroCredits, time::Timestamp};
+use island_protocol::{api::batch::PREFIX as BATCH, credits::MicroCredits, time::Timestamp};
 
 /// A time of expiry as typed by a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,12 @@ pub(super) fn id_beginning(text: &str) -> Result<String, String> {
     } else {
         Err("must be a UUID, or the beginning of one with four characters or more".into())
     }
+}
+
+/// The id of a batch, or the beginning of one, without `batch_`.
+pub(super) fn batch_beginning(text: &str) -> Result<String, String> {
+    id_beginning(text.strip_prefix(BATCH).unwrap_or(text))
+        .map_err(|_| format!("must be the id of a batch, or four characters or more behind its {BATCH}"))
 }
 
 pub(super) fn expiry(text: &str) -> Result<Expiry, String> {
@@ -161,6 +167,13 @@ mod tests {
                 .iter()
                 .all(|text| id_beginning(text).is_err())
         );
+    }
+
+    #[test]
+    fn ids_of_batches_have_a_beginning_of_their_own() {
+        assert_eq!(batch_beginning("batch_0190f3f0").as_deref(), Ok("0190f3f0"));
+        assert_eq!(batch_beginning("0190F3F0").as_deref(), Ok("0190f3f0"));
+        assert!(["batch_", "file-0190f3f0", "batch_019"].iter().all(|text| batch_beginning(text).is_err()));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use island_coordinator_client::Client;
 use island_protocol::{
-    api::publication::Publication,
-    ids::{AccountId, ApiKeyId, HostId, InvitationId, JobId, NoticeId, PayoutId, PublicationId},
+    api::{batch::PREFIX as BATCH, publication::Publication},
+    ids::{AccountId, ApiKeyId, BatchId, HostId, InvitationId, JobId, NoticeId, PayoutId, PublicationId},
 };
 
 use crate::failure::{NoMatch, Usage};
@@ -22,13 +22,19 @@ fn one<T>(what: &str, text: &str, all: impl IntoIterator<Item = (T, String, Stri
     match (found.next(), found.count()) {
         (Some((one, ..)), 0) => Ok(one),
         (Some(_), others) => {
-            Err(Usage(format!("'{text}' selects {} {what}s: give the id of one", others + 1)).into())
+            let (count, all) = (others + 1, plural(what));
+            Err(Usage(format!("'{text}' selects {count} {all}: give the id of one")).into())
         }
         (None, _) => {
             Err(NoMatch(format!("'{text}' is neither the name nor the beginning of an id of any {what}"))
                 .into())
         }
     }
+}
+
+fn plural(noun: &str) -> String {
+    let ending = if noun.ends_with("ch") { "es" } else { "s" };
+    format!("{noun}{ending}")
 }
 
 /// The job with this id, or the one of the last hundred whose id begins so.
@@ -38,6 +44,17 @@ pub(super) async fn job(client: &Client, text: &str) -> Result<JobId> {
     }
     let jobs = client.jobs(PAGE, 0).await?;
     one_of_last("job", text, jobs.data.iter().map(|job| job.id))
+}
+
+/// The batch with this id, or the one of the last hundred whose id begins so, with or without `batch_`.
+pub(super) async fn batch(client: &Client, text: &str) -> Result<BatchId> {
+    let text = text.strip_prefix(BATCH).unwrap_or(text);
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let batches = client.batches(PAGE, None).await?;
+    let ids = batches.data.iter().filter_map(|batch| batch.id.strip_prefix(BATCH)?.parse().ok());
+    one_of_last("batch", text, ids)
 }
 
 /// The notice with this id, or the one whose id begins so.
@@ -93,7 +110,7 @@ fn one_of_last<T: ToString>(what: &str, text: &str, ids: impl Iterator<Item = T>
         ids.map(|id| (id.to_string(), id)).map(|(text, id)| (id, text, String::new())).collect();
     let count = all.len();
     one(what, text, all).map_err(|error| match error.downcast::<NoMatch>() {
-        Ok(_) => NoMatch(format!("no id of the last {count} {what}s begins with '{text}'")).into(),
+        Ok(_) => NoMatch(format!("no id of the last {count} {} begins with '{text}'", plural(what))).into(),
         Err(error) => error,
     })
 }

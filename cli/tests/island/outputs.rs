@@ -14,6 +14,8 @@ const KEY: &str = "0190f3f0-0000-7000-8000-0000000000aa";
 const ACCOUNT: &str = "0190f3f0-0000-7000-8000-0000000000cc";
 const PAYOUT: &str = "0190f3f0-0000-7000-8000-0000000000d2";
 const PUBLICATION: &str = "0190f3f0-0000-7000-8000-0000000000e0";
+const COMPLETED_BATCH: &str = "batch_0190f3f0-0000-7000-8000-000000000002";
+const RUNNING_BATCH: &str = "batch_0190f3f0-0000-7000-8000-000000000005";
 const HOST: &str = "0190f3f0-0000-7000-8000-0000000000bb";
 
 /// What a terminal's owner would paste after running `commands`.
@@ -213,6 +215,54 @@ async fn for_publishers() {
     assert_eq!(rejection, [r#"{"reason":"its licence does not allow it"}"#]);
     let listed = "GET /admin/publications?state=submitted&limit=20&offset=0";
     assert_eq!(bodies(listed).len(), 1);
+}
+
+#[tokio::test]
+async fn for_batches() {
+    let server = Server::start().await;
+    let folder = tempfile::tempdir().expect("folder");
+    let file = |name: &str, url: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("{{\"custom_id\": \"one\", \"url\": \"{url}\"}}\n")).expect("written");
+        path.to_str().expect("text").to_owned()
+    };
+    let chats = file("chats.jsonl", "/v1/chat/completions");
+    let failing = file("failing.jsonl", "/v1/embeddings");
+    let invalid = file("invalid.jsonl", "/v1/messages");
+    let unknown = file("unknown.jsonl", "/v1/audio/speech");
+    let saved = folder.path().join("results.jsonl").to_str().expect("text").to_owned();
+    let commands: &[&[&str]] = &[
+        &["batches", "run", &chats, "--max-credits", "2"],
+        &["batches", "run", &chats, "--output", &saved],
+        &["batches", "run", &chats, "--detach", "--window", "7d"],
+        &["batches", "run", &failing],
+        &["batches", "run", &invalid],
+        &["batches", "run", &unknown],
+        &["batches", "run", &chats, "--window", "2y"],
+        &["batches", "run", "no-such-file.jsonl"],
+        &["batches", "list"],
+        &["batches", "list", "--limit", "2", "--after", COMPLETED_BATCH, "--format", "json"],
+        &["batches", "get", COMPLETED_BATCH],
+        &["batches", "get", "0291aaaa"],
+        &["batches", "results", COMPLETED_BATCH],
+        &["batches", "results", COMPLETED_BATCH, "--errors"],
+        &["batches", "results", RUNNING_BATCH],
+        &["batches", "cancel", RUNNING_BATCH],
+        &["batches", "cancel", COMPLETED_BATCH],
+    ];
+    let all = transcript(&server, commands).await;
+    insta::assert_snapshot!(all.replace(&folder.path().display().to_string(), "FOLDER"));
+    let written = std::fs::read_to_string(saved).expect("results were written");
+    assert_eq!(written.lines().count(), 2);
+    let bodies = |line: &str| bodies(&server, line);
+    let upload = &bodies("POST /files")[0];
+    assert!(upload.contains("name=\"purpose\"\r\n\r\nbatch\r\n"), "{upload}");
+    assert!(upload.contains("name=\"file\"; filename=\"chats.jsonl\""), "{upload}");
+    assert!(upload.contains(&std::fs::read_to_string(chats).expect("requests")), "{upload}");
+    assert_eq!(
+        bodies("POST /batches")[0],
+        r#"{"input_file_id":"file-requests","endpoint":"/v1/chat/completions","completion_window":"24h","max_credits":2}"#
+    );
 }
 
 #[tokio::test]

@@ -203,6 +203,9 @@ fn others(method: &Method, path: &str, body: &str) -> Response {
             json(200, format!(r#"{{"data":{QUOTAS}}}"#))
         }
         (&Method::GET, "/account/ledger") => json(200, LEDGER.replace("ID", ID)),
+        (_, path) if path.starts_with("/files") || path.starts_with("/batches") => {
+            batches(method, path, body)
+        }
         (_, path) if path.starts_with("/publications") => publications(method, path, body),
         (_, path) if path.starts_with("/admin/publications") => {
             publications(method, &path["/admin".len()..], body)
@@ -288,6 +291,66 @@ const WHOLE_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"llm-chat","statu
 const FAILED_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"llm-chat","status":"failed",
     "input":{"prompt":"Hello"},"error":{"code":"island_lost","message":"the Island vanished"},
     "created_at":"2026-11-20T12:00:00.000Z","completed_at":"2026-11-20T12:01:00.000Z","duration_ms":61000}}"#;
+/// What `/files` and `/batches` answer. The last digit of a batch's id selects how it ends.
+fn batches(method: &Method, path: &str, body: &str) -> Response {
+    let batch = |id: &str, status: &str, failed: u64| {
+        let counts = format!(r#"{{"total":3,"completed":{},"failed":{failed}}}"#, 3 - failed);
+        let errors = if failed > 0 { r#""file-errors""# } else { "null" };
+        let body = BATCH.replace("ID", id).replace("STATUS", status).replace("COUNTS", &counts);
+        body.replace("ERRORS", errors)
+    };
+    let own = |digit: &str| format!("batch_{ID}{digit}");
+    match (method, path) {
+        (&Method::POST, "/files") => json(200, FILE),
+        (_, "/files/file-results/content") => json(200, RESULTS),
+        (_, "/files/file-errors/content") => json(200, FAILED_RESULT),
+        (&Method::POST, "/batches") if body.contains("2y") => problem(
+            422,
+            r#""message":"completion_window must be from 1h to 7d","code":"validation_error","param":"completion_window""#,
+        ),
+        (&Method::POST, "/batches") => {
+            let digit = if body.contains("/v1/messages") {
+                "3"
+            } else if body.contains("/v1/embeddings") {
+                "2"
+            } else {
+                "1"
+            };
+            json(200, batch(&own(digit), "validating", 0))
+        }
+        (&Method::GET, "/batches") => {
+            let data = [batch(&own("5"), "in_progress", 0), batch(&own("2"), "completed", 1)].join(",");
+            json(
+                200,
+                format!(r#"{{"object":"list","data":[{data}],"last_id":"{}","has_more":true}}"#, own("2")),
+            )
+        }
+        (_, path) => match path["/batches/".len()..].split_once('/') {
+            Some((id, _)) if id.ends_with('5') => json(200, batch(id, "cancelling", 0)),
+            Some(_) => {
+                problem(422, r#""message":"this batch is completed already","code":"batch_already_final""#)
+            }
+            None if path.ends_with('5') => json(200, batch(&own("5"), "in_progress", 0)),
+            None if path.ends_with('3') => json(200, INVALID_BATCH.replace("ID", &own("3"))),
+            None if path.ends_with('2') => json(200, batch(&own("2"), "completed", 1)),
+            None => json(200, batch(&own("1"), "completed", 0)),
+        },
+    }
+}
+
+const FILE: &str = r#"{"id":"file-requests","object":"file","bytes":3,"created_at":1795176000,"expires_at":null,
+    "filename":"requests.jsonl","purpose":"batch","status":"processed"}"#;
+const BATCH: &str = r#"{"id":"ID","object":"batch","endpoint":"/v1/chat/completions","input_file_id":"file-requests",
+    "completion_window":"24h","status":"STATUS","output_file_id":"file-results","error_file_id":ERRORS,
+    "created_at":1795176000,"expires_at":1795262400,"request_counts":COUNTS,"max_credits":2,"credits":0.75}"#;
+const INVALID_BATCH: &str = r#"{"id":"ID","object":"batch","endpoint":"/v1/messages","input_file_id":"file-requests",
+    "errors":{"object":"list","data":[{"code":"invalid_json","message":"this is not a JSON object","line":2}]},
+    "completion_window":"24h","status":"failed","created_at":1795176000,
+    "request_counts":{"total":0,"completed":0,"failed":0}}"#;
+const RESULTS: &str = "{\"custom_id\":\"one\",\"response\":{\"status_code\":200},\"error\":null}\n\
+    {\"custom_id\":\"two\u{7}\",\"response\":{\"status_code\":200},\"error\":null}\n";
+const FAILED_RESULT: &str =
+    "{\"custom_id\":\"three\",\"response\":null,\"error\":{\"code\":\"max_credits_exceeded\"}}\n";
 /// What publishers are answered, and operators who review.
 fn publications(method: &Method, path: &str, body: &str) -> Response {
     let publication = |state: &str| PUBLICATION.replace("STATE", state);

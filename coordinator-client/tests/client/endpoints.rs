@@ -8,6 +8,7 @@ use island_coordinator_client::{
     protocol::{
         api::{
             admin::{AnnotateHost, CreateNotice, Reason},
+            batch::{BatchEndpoint, CreateBatch},
             key::CreateKey,
             payout::CreatePayout,
             publication::PublicationState,
@@ -16,7 +17,7 @@ use island_coordinator_client::{
         },
         cargo::{Category, RuntimeType},
         credits::MicroCredits,
-        ids::{AccountId, ApiKeyId, HostId, InvitationId, JobId, NoticeId, PayoutId, PublicationId},
+        ids::{AccountId, ApiKeyId, BatchId, HostId, InvitationId, JobId, NoticeId, PayoutId, PublicationId},
         time::Timestamp,
     },
 };
@@ -93,6 +94,35 @@ async fn account_and_keys() {
     let revoked = data(json!({ "id": NIL, "revoked_at": NOW }));
     let asked = line(revoked, |c| c.revoke_api_key(ApiKeyId(ID))).await;
     assert_eq!(asked, format!("DELETE /api/v1/api-keys/{NIL}"));
+}
+
+#[tokio::test]
+async fn files_and_batches() {
+    let id = BatchId(ID);
+    let file = json!({ "id": "file-1", "object": "file", "bytes": 3, "created_at": 1, "expires_at": 2,
+        "filename": "a.jsonl", "purpose": "batch", "status": "processed" });
+    let uploaded = line(&file, |c| c.upload_batch_file("a.jsonl", "{}\n".into())).await;
+    assert_eq!(uploaded, "POST /api/v1/files");
+    assert_eq!(line("{}\n", |c| c.file_content("file-1")).await, "GET /api/v1/files/file-1/content");
+    let deleted = json!({ "id": "file-1", "object": "file", "deleted": true });
+    assert_eq!(line(deleted, |c| c.delete_file("file-1")).await, "DELETE /api/v1/files/file-1");
+    let batch = json!({ "id": format!("batch_{NIL}"), "object": "batch", "endpoint": "/v1/embeddings",
+        "input_file_id": "file-1", "completion_window": "24h", "status": "in_progress", "created_at": 1,
+        "request_counts": { "total": 2, "completed": 1, "failed": 0 } });
+    let wanted = CreateBatch {
+        input_file_id: "file-1".to_owned(),
+        endpoint: BatchEndpoint::Embeddings,
+        completion_window: "24h".to_owned(),
+        metadata: None,
+        max_credits: None,
+    };
+    assert_eq!(line(&batch, |c| c.create_batch(&wanted)).await, "POST /api/v1/batches");
+    let page = json!({ "object": "list", "data": [batch], "has_more": false });
+    let listed = line(page, |c| c.batches(5, Some(id))).await;
+    assert_eq!(listed, format!("GET /api/v1/batches?limit=5&after=batch_{NIL}"));
+    assert_eq!(line(&batch, |c| c.batch(id)).await, format!("GET /api/v1/batches/batch_{NIL}"));
+    let cancelled = line(&batch, |c| c.cancel_batch(id)).await;
+    assert_eq!(cancelled, format!("POST /api/v1/batches/batch_{NIL}/cancel"));
 }
 
 #[tokio::test]

@@ -1,0 +1,62 @@
+//! `/files` and `/batches`.
+
+use bytes::Bytes;
+use island_protocol::{
+    api::{
+        batch::{Batch, BatchList, CreateBatch, PREFIX as BATCH},
+        file::{DeletedFile, File, Purpose},
+    },
+    ids::BatchId,
+};
+
+use crate::{
+    call::{Call, FilePart},
+    client::Client,
+    request::Request,
+};
+
+impl Client {
+    /// `POST /files`: uploads the requests of a batch. Sent again after a lost answer, it leaves a second file, which expires.
+    pub fn upload_batch_file(&self, name: &str, content: Bytes) -> Request<File> {
+        let purpose = ("purpose", Purpose::Batch.as_str().to_owned());
+        let file = FilePart { field: "file", name: name.to_owned(), content };
+        Request::plain(self, Call::upload("upload the file", &["files"], vec![purpose], file).harmless())
+    }
+
+    /// `GET /files/:id/content`. The id begins with `file-`.
+    pub fn file_content(&self, id: &str) -> Request<String> {
+        Request::text(self, Call::get("read the file", &["files", id, "content"]))
+    }
+
+    /// `DELETE /files/:id`.
+    pub fn delete_file(&self, id: &str) -> Request<DeletedFile> {
+        Request::plain(self, Call::delete("delete the file", &["files", id]))
+    }
+
+    /// `POST /batches`. Acts once even if it is sent again.
+    pub fn create_batch(&self, wanted: &CreateBatch) -> Request<Batch> {
+        Request::plain(self, Call::post_once("create the batch", &["batches"], wanted))
+    }
+
+    /// `GET /batches`: newest first, those after the batch `after`.
+    pub fn batches(&self, limit: u64, after: Option<BatchId>) -> Request<BatchList> {
+        let call = Call::get("list the batches", &["batches"]).query("limit", Some(limit));
+        Request::plain(self, call.query("after", after.map(batch)))
+    }
+
+    /// `GET /batches/:id`.
+    pub fn batch(&self, id: BatchId) -> Request<Batch> {
+        Request::plain(self, Call::get("read the batch", &["batches", &batch(id)]))
+    }
+
+    /// `POST /batches/:id/cancel`: requests that run are cancelled, and no others begin.
+    pub fn cancel_batch(&self, id: BatchId) -> Request<Batch> {
+        let path = ["batches", &batch(id), "cancel"];
+        Request::plain(self, Call::post("cancel the batch", &path, &()).harmless())
+    }
+}
+
+/// The id as the API spells it.
+fn batch(id: BatchId) -> String {
+    format!("{BATCH}{id}")
+}
