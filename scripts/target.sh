@@ -10,4 +10,9 @@ fi
 shared="$HOME/.cache/island/target"
 mkdir -p "$shared"
 [ "$(readlink target 2>/dev/null || true)" = "$shared" ] || ln -sfn "$shared" target
+# Cargo names artifacts by paths within the workspace, so it takes what another clone built last for ours, with that clone's paths in it.
+if [ "$(cat "$shared/.clone" 2>/dev/null || true)" != "$PWD" ]; then
+    find . -path ./.git -prune -o -name '*.rs' -type f -exec touch {} +
+    echo "$PWD" > "$shared/.clone"
+fi
 echo "$shared"
