@@ -48,7 +48,17 @@ impl Target {
 
     /// Streams one reply to a conversation.
     pub(crate) async fn ask_messages(&self, messages: Value, tokens: u64) -> Result<Reply> {
-        let body = json!({
+        self.ask_in_format(messages, tokens, None).await
+    }
+
+    /// The same with a required format of the reply.
+    pub(crate) async fn ask_in_format(
+        &self,
+        messages: Value,
+        tokens: u64,
+        format: Option<Value>,
+    ) -> Result<Reply> {
+        let mut body = json!({
             "model": self.model,
             "messages": messages,
             "max_tokens": tokens,
@@ -57,6 +67,9 @@ impl Target {
             "stream_options": { "include_usage": true },
             "cache_prompt": true,
         });
+        if let Some(format) = format {
+            body["response_format"] = format;
+        }
         let start = Instant::now();
         let elapsed = || start.elapsed().as_secs_f64() * 1e3;
         let response = self.http.post(&self.url).bearer_auth(&self.key).json(&body).send().await?;

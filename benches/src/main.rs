@@ -10,6 +10,7 @@
 //! | `decode` | tokens per second and time to first token, 1 and 8 streams, against llama-server |
 //! | `chats` | long conversations: first tokens with cached prefixes, gaps beside a long prompt, against llama-server |
 //! | `conversations` | turns of conversations over several Islands, with and without the last Island in mind |
+//! | `drafts` | replies that repeat their prompt, with and without guessed tokens |
 //! | `mock` | a chat server that costs nothing |
 //! | `gateway` | latency, rate and streams of the API, against nginx and litellm |
 //! | `overhead` | what the network adds to a paced stream |
@@ -33,6 +34,7 @@ mod containers;
 mod conversations;
 mod decode;
 mod diffusers;
+mod drafts;
 mod ended;
 mod ends;
 mod footprint;
@@ -104,6 +106,12 @@ enum What {
         /// Islands, all on this machine
         #[arg(long, default_value_t = 4)]
         islands: usize,
+    },
+    /// Replies that repeat their prompt, and free ones, with guessed tokens against the same without
+    Drafts {
+        /// The model file, the same for both
+        #[arg(long)]
+        model: PathBuf,
     },
     /// What the network adds to a stream paced at 20 ms, against the same stream served directly
     Overhead,
@@ -223,6 +231,7 @@ async fn measure(what: What, rounds: usize) -> Result<Report> {
         What::Conversations { model, islands } => {
             conversations::run(&conversations::Plan { model, islands, rounds }).await
         }
+        What::Drafts { model } => drafts::run(&model, rounds).await,
         What::Overhead => overhead::run(rounds).await,
         What::Gateway { litellm } => gateway::run(rounds, litellm).await,
         What::Onnx { models, python } => onnx::run(rounds, &models, &python).await,

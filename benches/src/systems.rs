@@ -26,7 +26,7 @@ pub(crate) struct Room {
     pub(crate) context: u32,
 }
 
-/// An `island dev` with one extra Cargo over a given model file.
+/// An `island dev` with two extra Cargos over a given model file: `bench-model`, and `bench-plain`, which guesses no tokens.
 #[derive(Debug)]
 pub(crate) struct Network {
     dev: Child,
@@ -80,7 +80,10 @@ impl Network {
         fs::write(cargos.join("fixtures/sim-chat.toml"), simulated)?;
         fs::write(cargos.join("fixtures/sim-at-once.toml"), at_once)?;
         if let Some((model, room)) = model {
-            fs::write(cargos.join("bench-model.toml"), cargo_file(model, room)?)?;
+            let cargo = cargo_file(model, room)?;
+            let plain = cargo.replace("\"bench-model\"", "\"bench-plain\"") + "\n[engine]\ndrafts = false\n";
+            fs::write(cargos.join("bench-model.toml"), cargo)?;
+            fs::write(cargos.join("bench-plain.toml"), plain)?;
         }
         let data = folder.path().join("data");
         let dev = Command::new(program("island")?)
@@ -286,6 +289,7 @@ type = "object"
 messages = {{ type = "array" }}
 max_tokens = {{ type = "integer" }}
 temperature = {{ type = "number" }}
+response_format = {{ type = "object" }}
 
 [output_schema]
 type = "string"

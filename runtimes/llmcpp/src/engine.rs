@@ -2,6 +2,7 @@
 //! prompts: as much as does not delay the replies. All other work happens on other threads.
 
 mod budget;
+mod draft;
 mod kv_offload;
 mod order;
 mod sequences;
@@ -11,6 +12,7 @@ mod step;
 mod thread;
 
 pub use budget::{Budget, MOST as MAX_BATCH};
+pub use draft::{DraftCost, DraftCounts, DraftMode, Drafts};
 pub use kv_offload::{KvOffload, OffloadedSequence};
 pub use sequences::{Idle, Leaving, Placed, PrefixMatch, Sequences, Source};
 pub use thread::{EngineHandle, EngineOptions, Started, start};

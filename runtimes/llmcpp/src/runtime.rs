@@ -17,11 +17,12 @@ use island_runtimes_template::{Conversation, Offer};
 use island_runtimes_worker::launch::GpuGrant;
 use llama_cpp_2::{context::params::KvCacheType, sampling::LlamaSampler, token::LlamaToken};
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::{
     backend,
-    engine::{self, EngineHandle, EngineOptions, Job, Reasoning, Started},
+    engine::{self, DraftCounts, DraftMode, EngineHandle, EngineOptions, Job, Reasoning, Started},
     fit::Fit,
     gguf::Header,
     gpu, grammar,
@@ -67,6 +68,7 @@ pub struct Llmcpp {
     context_tokens: u64,
     slots: u32,
     vram_mb: u64,
+    drafts: Arc<DraftCounts>,
     engine: Mutex<Option<EngineHandle>>,
 }
 
@@ -83,7 +85,7 @@ impl Llmcpp {
         let (sender, started) = oneshot::channel();
         let load = move || load(backend, &settings, slots, progress);
         let engine = engine::start(&backend.llama, load, sender).map_err(|error| unusable(&error))?;
-        let Started { model, context_tokens } =
+        let Started { model, context_tokens, drafts } =
             started.await.map_err(|_| unusable(&"the engine's thread ended"))??;
         let vram_mb = gpu::used(&model.placement.gpus) >> 20;
         Ok(Self {
@@ -91,6 +93,7 @@ impl Llmcpp {
             context_tokens: context_tokens.into(),
             slots,
             vram_mb,
+            drafts,
             engine: Mutex::new(Some(engine)),
         })
     }
@@ -103,6 +106,11 @@ impl Llmcpp {
     /// Jobs at once.
     pub fn slots(&self) -> u32 {
         self.slots
+    }
+
+    /// Numbers of guessed tokens since the model was loaded: those that were checked, and those of them that were right.
+    pub fn draft_counts(&self) -> (u64, u64) {
+        self.drafts.get()
     }
 
     /// Tokens of context for each job.
@@ -298,6 +306,7 @@ fn load(
         total_tokens: sizes.total,
         kv_offload_tokens: sizes.kv_offload,
         cache,
+        drafts: drafts(&settings.cargo)?,
         threads: match settings.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from) as i32,
             threads => threads as i32,
@@ -361,6 +370,19 @@ fn kv_cache_types(cargo: &CargoSpec) -> Result<&'static [KvCacheType], Failure> 
         Some("q8_0") => Ok(&[KvCacheType::F16, KvCacheType::Q8_0]),
         Some(_) => {
             let message = "the engine setting kv_cache must be \"f16\" or \"q8_0\"";
+            Err(Failure::of_job(FailureCode::ModelRejected, message))
+        }
+    }
+}
+
+/// When guesses of the next tokens are checked: the setting `drafts` of a Cargo, `true` (if that pays) if absent, `false` or `"always"`.
+fn drafts(cargo: &CargoSpec) -> Result<DraftMode, Failure> {
+    match cargo.engine.get("drafts") {
+        None | Some(Value::Bool(true)) => Ok(DraftMode::Measured),
+        Some(Value::Bool(false)) => Ok(DraftMode::Never),
+        Some(setting) if setting == "always" => Ok(DraftMode::Always),
+        Some(_) => {
+            let message = "the engine setting drafts must be true, false or \"always\"";
             Err(Failure::of_job(FailureCode::ModelRejected, message))
         }
     }
@@ -481,6 +503,7 @@ mod tests {
             total_tokens: 4096,
             kv_offload_tokens: 0,
             cache: KvCacheType::F16,
+            drafts: DraftMode::Measured,
             threads: 1,
         };
         let cargo = |setting: &str| -> CargoSpec {

@@ -6,7 +6,7 @@ use island_protocol::{
     cargo::CargoSpec,
     chat::TokenLogprob,
     event::AttemptEvent,
-    job::{FailureCode, Fault, FinishReason, Outcome},
+    job::{FailureCode, Fault, FinishReason, Outcome, Usage},
 };
 use island_runtimes_api::conformance::{Fixture, Played, run_all};
 use island_runtimes_llmcpp::{Llmcpp, Settings, backend};
@@ -514,6 +514,56 @@ async fn cached_values_have_8_bits_where_the_cargo_allows_it_and_memory_is_short
     assert_eq!(texts[0], texts[1], "with enough memory it makes no difference");
     assert_eq!(texts[0], texts[2]);
     assert!(!texts[3].is_empty());
+}
+
+/// What a reply is, and why it ended.
+type Ended = (String, Usage, FinishReason);
+
+#[tokio::test]
+async fn guessed_tokens_change_no_reply() {
+    let text = "The sea is wide and the wind is cold. The boats come home when the light is low.";
+    let format = |text: &str| json!({ "type": "json_schema", "json_schema": { "name": "copy", "schema": { "const": text } } });
+    let prompt = format!("Repeat: {text} Again: {text}");
+    let mut inputs = Vec::new();
+    for changes in [
+        json!({}),
+        json!({ "temperature": 0.8, "seed": 11 }),
+        json!({ "repetition_penalty": 1.1, "frequency_penalty": 0.4 }),
+        json!({ "response_format": format(text) }),
+        json!({ "response_format": format(text), "temperature": 1.0, "seed": 4 }),
+        json!({ "response_format": format(text), "max_tokens": 30 }),
+        json!({ "response_format": format(text), "stop": ["boats"] }),
+    ] {
+        let mut input = json!({ "prompt": prompt, "max_tokens": 120 });
+        input.as_object_mut().expect("an object").extend(changes.as_object().expect("an object").clone());
+        inputs.push(input);
+    }
+    // What the turns before left in the context begins these prompts.
+    inputs.push(json!({ "messages": [
+        { "role": "user", "content": prompt },
+        { "role": "assistant", "content": format!("\"{text}\"") },
+        { "role": "user", "content": "And once more." },
+    ], "max_tokens": 60 }));
+    let replies = async |drafts: Value| {
+        let mut cargo = cargo();
+        cargo.engine["drafts"] = drafts;
+        let engine =
+            Llmcpp::load(Settings { cargo, ..settings(2) }, |_, _| {}).await.expect("the model loads");
+        let mut all: Vec<Ended> = Vec::new();
+        for input in &inputs {
+            let played = play(&engine, input.clone()).await;
+            let reason = finish(&played);
+            let Outcome::Completed { usage, .. } = played.outcome else { unreachable!("it finished") };
+            all.push((played.text, usage, reason));
+        }
+        (all, engine.draft_counts())
+    };
+    let (plain, none) = replies(json!(false)).await;
+    let (drafted, (checked, right)) = replies(json!("always")).await;
+    assert_eq!(plain, drafted);
+    assert_eq!(plain[3].0, format!("\"{text}\""));
+    assert_eq!(none, (0, 0));
+    assert!(right > 40, "{right} of {checked} guessed tokens were right");
 }
 
 /// A LoRA adapter of rank 1 for the output of the first layer's attention: GGUF of version 3.

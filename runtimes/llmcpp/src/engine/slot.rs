@@ -10,7 +10,11 @@ use uuid::Uuid;
 
 use std::collections::VecDeque;
 
-use super::{Job, Reasoning, order::Prompt};
+use super::{
+    Job, Reasoning,
+    draft::{DraftCost, Drafts},
+    order::Prompt,
+};
 use crate::{
     logprobs::Pending,
     model::Model,
@@ -24,6 +28,15 @@ use crate::{
 /// Minimum length of a prompt whose reading reports progress, tokens.
 const LONG_PROMPT: usize = 256;
 
+/// What a step wrote.
+#[derive(Debug)]
+pub(super) struct Written {
+    /// Number of guessed tokens that were chosen.
+    pub(super) right: usize,
+    /// Why the reply ended; `None` if it goes on.
+    pub(super) end: Option<FinishReason>,
+}
+
 /// A job that has a sequence.
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -36,6 +49,8 @@ pub(super) struct Slot {
     /// The last token chosen, not in the cache yet.
     pub(super) next: Option<LlamaToken>,
     written: u64,
+    /// Guesses of its next tokens, if any are made.
+    drafts: Option<Drafts>,
     sampler: Sampler,
     characters: Characters,
     stop: StopMatcher,
@@ -51,7 +66,7 @@ pub(super) struct Slot {
 
 impl Slot {
     /// A slot in `sequence` whose first `keep` prompt tokens are in the cache already.
-    pub(super) fn new(mut job: Job, sequence: usize, keep: usize, model: &Model) -> Self {
+    pub(super) fn new(mut job: Job, sequence: usize, keep: usize, model: &Model, drafts: bool) -> Self {
         job.context.work.enter(Phase::Prompt);
         let grammar = job.grammar.take();
         let sampler =
@@ -59,6 +74,7 @@ impl Slot {
         let calls = job.offer.take().map(CallFinder::new);
         let stop = StopMatcher::new(std::mem::take(&mut job.stops));
         let reasoning = job.reasoning.take();
+        let drafts = drafts.then(|| Drafts::new(&job.prompt));
         Self {
             job,
             sequence,
@@ -66,6 +82,7 @@ impl Slot {
             waited: 0,
             next: None,
             written: 0,
+            drafts,
             sampler,
             characters: Characters::default(),
             stop,
@@ -112,13 +129,34 @@ impl Slot {
         }
     }
 
-    /// Samples the next token from a row of the batch that was just decoded, and sends its text. Returns the reason if it was the last.
+    /// The tokens to decode behind the next one, in case they are chosen.
+    pub(super) fn draft(&self, cost: &DraftCost) -> &[LlamaToken] {
+        // A step chooses one token more than it has guessed ones.
+        let most = self.job.max_tokens.saturating_sub(self.written + 1);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        self.drafts.as_ref().map_or(&[], |drafts| drafts.offer(most, cost))
+    }
+
+    /// Chooses the next token by a row of the batch that was just decoded, and one more for each token of the draft that was chosen.
     pub(super) fn write(
         &mut self,
         context: &LlamaContext<'_>,
         row: i32,
+        draft: &[LlamaToken],
         model: &Model,
-    ) -> Option<FinishReason> {
+    ) -> Written {
+        let mut right = 0;
+        loop {
+            let end = self.write_token(context, row + right as i32, model);
+            if end.is_some() || draft.get(right).is_none_or(|&guessed| self.next != Some(guessed)) {
+                return Written { right, end };
+            }
+            right += 1;
+        }
+    }
+
+    /// Samples the next token from a row of the batch that was just decoded, and sends its text. Returns the reason if it was the last.
+    fn write_token(&mut self, context: &LlamaContext<'_>, row: i32, model: &Model) -> Option<FinishReason> {
         self.limit_reasoning();
         let in_answer = self.reasoning.as_ref().is_none_or(|reasoning| reasoning.splitter.is_answer());
         let token = if let Some(token) = self.forced.pop_front() {
@@ -135,6 +173,9 @@ impl Slot {
         self.written += 1;
         self.unsent += 1;
         self.next = Some(token);
+        if let Some(drafts) = &mut self.drafts {
+            drafts.push(token);
+        }
         if in_answer && let Some(probabilities) = self.sampler.probabilities(context, row, token) {
             self.logprobs.push(&probabilities, &vocab);
         }

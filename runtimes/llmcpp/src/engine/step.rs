@@ -7,24 +7,30 @@ use llama_cpp_2::{
     DecodeError,
     context::{LlamaContext, session::SeqState},
     llama_batch::LlamaBatch,
+    token::LlamaToken,
 };
 
 use super::{
+    Job,
     budget::{Budget, Load, MOST},
+    draft::{DraftCost, DraftCounts},
     kv_offload::KvOffload,
     order,
     sequences::Sequences,
-    slot::Slot,
+    slot::{Slot, Written},
+    slot_assignment::SlotAssignment,
 };
 use crate::model::Model;
 
 /// The rows of a slot in the batch.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 struct Share {
     /// Number of prompt tokens; 0 for one that is writing.
     reading: usize,
     /// Row whose logits choose its next token.
     row: Option<i32>,
+    /// Guessed tokens in the rows behind it.
+    draft: Vec<LlamaToken>,
 }
 
 /// The context and the jobs in it.
@@ -36,9 +42,17 @@ pub(super) struct Stage<'m> {
     pub(super) kv_offload: KvOffload<SeqState>,
     pub(super) slots: Vec<Slot>,
     pub(super) budget: Budget,
+    /// What checking guesses costs; `None` if nothing is guessed.
+    pub(super) draft_cost: Option<DraftCost>,
+    pub(super) draft_counts: Arc<DraftCounts>,
 }
 
 impl Stage<'_> {
+    /// A slot for a job.
+    pub(super) fn slot(&self, job: Job, assignment: SlotAssignment) -> Slot {
+        Slot::new(job, assignment.sequence, assignment.keep, self.model, self.draft_cost.is_some())
+    }
+
     /// Decodes one batch for all slots, and at most one picture before it.
     pub(super) fn step(&mut self) {
         self.read_picture();
@@ -53,7 +67,14 @@ impl Stage<'_> {
             tracing::error!(%error, reading, writing, "a batch cannot be decoded");
             return self.fail_all(&error);
         }
-        self.budget.learn(writing, reading, began.elapsed());
+        let took = began.elapsed();
+        let is_drafted = shares.iter().any(|share| !share.draft.is_empty());
+        if !is_drafted {
+            self.budget.learn(writing, reading, took);
+        }
+        if let Some(cost) = self.draft_cost.as_mut().filter(|_| writing == 1 && reading == 0) {
+            cost.learn(is_drafted, took);
+        }
         self.hand_out(&shares);
     }
 
@@ -77,10 +98,7 @@ impl Stage<'_> {
             }
             Err(failure) => {
                 let slot = self.slots.swap_remove(index);
-                self.remove(sequence, 0);
-                self.sequences.forget(sequence);
-                self.sequences.release(sequence);
-                slot.fail(failure);
+                self.drop_sequence(slot, failure);
             }
         }
     }
@@ -97,12 +115,18 @@ impl Stage<'_> {
     /// Slots that write first, one token each; then prompts, within the budget.
     fn fill(&mut self) -> Vec<Share> {
         self.batch.clear();
-        let mut shares = vec![Share { reading: 0, row: None }; self.slots.len()];
+        let mut shares = vec![Share::default(); self.slots.len()];
+        // Rows of other replies are certain to be used.
+        let draft_cost = self.draft_cost.as_ref().filter(|_| self.slots.len() == 1);
         for (slot, share) in self.slots.iter().zip(&mut shares) {
             if let Some(token) = slot.next.filter(|_| !slot.is_reading()) {
                 share.row = Some(self.batch.n_tokens());
                 add(&mut self.batch, token, slot.position(), slot.sequence, true);
                 self.sequences.push(slot.sequence, token);
+                share.draft = draft_cost.map(|cost| slot.draft(cost).to_vec()).unwrap_or_default();
+                for (position, &token) in (slot.position() + 1..).zip(&share.draft) {
+                    add(&mut self.batch, token, position, slot.sequence, true);
+                }
             }
         }
         let order = self.reading_order();
@@ -172,32 +196,51 @@ impl Stage<'_> {
     }
 
     fn hand_out(&mut self, shares: &[Share]) {
-        let mut finished = Vec::new();
+        let mut ended = Vec::new();
         for (index, (slot, share)) in self.slots.iter_mut().zip(shares).enumerate() {
             slot.waited += 1;
             if share.reading > 0 {
                 slot.has_read(share.reading);
             }
             let Some(row) = share.row else { continue };
-            if let Some(reason) = slot.write(&self.context, row, self.model) {
-                finished.push((index, reason));
+            let behind = slot.position() + 1;
+            let Written { right, end } = slot.write(&self.context, row, &share.draft, self.model);
+            share.draft[..right].iter().for_each(|&token| self.sequences.push(slot.sequence, token));
+            self.draft_counts.add(share.draft.len(), right);
+            let from = Some((behind + right) as u32);
+            if right < share.draft.len()
+                && self.context.kv_cache_seq_rm(slot.sequence as i32, from, None).is_err()
+            {
+                ended.push((index, Err("llama.cpp cannot remove guessed tokens")));
+            } else if let Some(reason) = end {
+                ended.push((index, Ok(reason)));
             }
         }
-        for (index, reason) in finished.into_iter().rev() {
+        for (index, end) in ended.into_iter().rev() {
             let slot = self.slots.swap_remove(index);
-            self.release(&slot);
-            slot.complete(reason);
+            match end {
+                Ok(reason) => {
+                    self.release(&slot);
+                    slot.complete(reason);
+                }
+                Err(what) => self.drop_sequence(slot, Failure::of_host(FailureCode::InternalError, what)),
+            }
         }
+    }
+
+    /// Fails a job whose tokens in the context are not known.
+    fn drop_sequence(&mut self, slot: Slot, failure: Failure) {
+        self.remove(slot.sequence, 0);
+        self.sequences.forget(slot.sequence);
+        self.sequences.release(slot.sequence);
+        slot.fail(failure);
     }
 
     fn fail_all(&mut self, error: &DecodeError) {
         let failure =
             Failure::of_host(FailureCode::InternalError, format!("llama.cpp cannot decode a batch: {error}"));
         for slot in std::mem::take(&mut self.slots) {
-            self.remove(slot.sequence, 0);
-            self.sequences.forget(slot.sequence);
-            self.sequences.release(slot.sequence);
-            slot.fail(failure.clone());
+            self.drop_sequence(slot, failure.clone());
         }
     }
 }

@@ -23,9 +23,10 @@ use tokio::sync::oneshot;
 use super::{
     Job,
     budget::{Budget, MOST},
+    draft::{DraftCost, DraftCounts, DraftMode},
     kv_offload::KvOffload,
     sequences::{Idle, Sequences},
-    slot::{Slot, end, interrupted},
+    slot::{end, interrupted},
     step::Stage,
 };
 use crate::model::Model;
@@ -46,6 +47,8 @@ pub struct EngineOptions {
     pub kv_offload_tokens: u32,
     /// How cached keys and values are stored.
     pub cache: KvCacheType,
+    /// When guesses of the next tokens are checked.
+    pub drafts: DraftMode,
     /// Processor threads.
     pub threads: i32,
 }
@@ -83,6 +86,8 @@ pub struct Started {
     pub model: Arc<Model>,
     /// Tokens of context for each job.
     pub context_tokens: u32,
+    /// Counts guessed tokens.
+    pub drafts: Arc<DraftCounts>,
 }
 
 /// The thread and its queue.
@@ -109,7 +114,8 @@ pub fn start(
         match Engine::new(backend, &model, options, incoming) {
             Ok(engine) => {
                 let context_tokens = engine.context_tokens.min(options.context_tokens);
-                let told = started.send(Ok(Started { model: Arc::clone(&model), context_tokens }));
+                let drafts = Arc::clone(&engine.stage.draft_counts);
+                let told = started.send(Ok(Started { model: Arc::clone(&model), context_tokens, drafts }));
                 if told.is_ok() {
                     engine.run();
                 }
@@ -161,6 +167,9 @@ impl<'m> Engine<'m> {
             }),
             slots: Vec::new(),
             budget: Budget::new(model.placement.gpus.is_empty()),
+            // Guesses that are wrong are removed from the context again.
+            draft_cost: DraftCost::new(options.drafts).filter(|_| model.can_rewind()),
+            draft_counts: Arc::default(),
         };
         warm_up(&mut stage.context, &mut stage.batch, model)?;
         Ok(Self { stage, waiting: VecDeque::new(), incoming, max_slots: slots, context_tokens: capacity })
@@ -217,7 +226,8 @@ impl<'m> Engine<'m> {
             && let Some(assignment) = self.stage.assign(job)
         {
             let job = self.waiting.pop_front().expect("it is not empty");
-            self.stage.slots.push(Slot::new(job, assignment.sequence, assignment.keep, self.stage.model));
+            let slot = self.stage.slot(job, assignment);
+            self.stage.slots.push(slot);
         }
     }
 }
