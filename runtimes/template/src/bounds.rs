@@ -21,7 +21,7 @@ const ATTRIBUTE: &str = "attribute!";
 /// A filter that is looked up at each call.
 const NOT_CACHED: u8 = u8::MAX;
 /// Maximum depth of nested values. JSON of a request has at most 128.
-const MAX_DEPTH: usize = 200;
+pub(super) const MAX_DEPTH: usize = 200;
 /// Bytes that count for each value, in addition to its text.
 const VALUE_BYTES: u64 = 16;
 

@@ -3,6 +3,9 @@
 mod bounds;
 mod clock;
 mod depth;
+mod generation;
+mod json;
+mod kinds;
 mod widths;
 
 use std::collections::BTreeMap;
@@ -15,7 +18,7 @@ use minijinja::{
     syntax::SyntaxConfig,
     value::Serde,
 };
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 /// Maximum length of a template.
 const MAX_TEMPLATE_BYTES: usize = 1 << 20;
@@ -31,7 +34,8 @@ const MAX_PRODUCED_BYTES: usize = 64 << 20;
 const PRODUCED_FACTOR: usize = 32;
 /// Values that are looked at by the checks of one instruction, on average.
 const VISITS_PER_INSTRUCTION: u64 = 10;
-const MAX_RECURSION: usize = 64;
+/// Depth of calls; a macro counts as four.
+const MAX_RECURSION: usize = 200;
 const NAME: &str = "chat";
 
 /// One message of a conversation.
@@ -45,6 +49,8 @@ pub struct Message {
     pub reasoning: Option<String>,
     /// Functions it called, their arguments as objects.
     pub calls: Vec<Json>,
+    /// Results of its calls, `{"name", "response"}`, for templates that do not know the role `tool`.
+    pub responses: Vec<Json>,
     /// The call that a message of the role `tool` answers.
     pub call_id: Option<String>,
     /// The name of the function, for a message of the role `tool`.
@@ -63,6 +69,9 @@ impl Message {
         if !self.calls.is_empty() {
             fields.push(("tool_calls", Value::from(Serde(&self.calls))));
         }
+        if !self.responses.is_empty() {
+            fields.push(("tool_responses", Value::from(Serde(&self.responses))));
+        }
         let optional = [
             ("reasoning_content", &self.reasoning),
             // The name of the same field in other templates.
@@ -74,6 +83,17 @@ impl Message {
             fields.extend(value.as_deref().map(|value| (field, Value::from(value))));
         }
         Value::from_pairs(fields)
+    }
+
+    /// The same with the arguments of its calls as JSON in texts.
+    fn with_textual_arguments(&self) -> Self {
+        let mut message = self.clone();
+        for arguments in message.calls.iter_mut().filter_map(|call| call.pointer_mut("/function/arguments")) {
+            if !arguments.is_string() {
+                *arguments = json::spaced(arguments).into();
+            }
+        }
+        message
     }
 
     /// The same as text, for a template without support of calls.
@@ -158,11 +178,33 @@ impl From<TemplateError> for Failure {
     }
 }
 
+/// What a template supports, as far as its text shows it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Knows {
+    /// The list of functions.
+    tools: bool,
+    /// Calls in messages of the assistant, and messages with results.
+    calls: bool,
+    /// Results as a part of the message that called, and not as messages: the first templates of Gemma 4.
+    responses: bool,
+}
+
+impl Knows {
+    fn of(source: &str) -> Self {
+        let responses = ["['tool_responses']", ".tool_responses"];
+        Self {
+            tools: source.contains("tools"),
+            calls: source.contains("tool_calls"),
+            responses: responses.iter().any(|name| source.contains(name)) && !source.contains("tool_call_id"),
+        }
+    }
+}
+
 /// A compiled chat template.
 #[derive(Debug)]
 pub struct Template {
     environment: Option<Environment<'static>>,
-    knows_tools: bool,
+    knows: Knows,
     bos: String,
     eos: String,
 }
@@ -170,18 +212,22 @@ pub struct Template {
 impl Template {
     /// Compiles a template; without one, messages are written after their roles.
     pub fn compile(source: Option<String>, bos: String, eos: String) -> Result<Self, TemplateError> {
-        let knows_tools = source.as_ref().is_some_and(|source| source.contains("tools"));
+        let knows = source.as_deref().map(Knows::of).unwrap_or_default();
         let environment = source.map(compile).transpose()?;
-        Ok(Self { environment, knows_tools, bos, eos })
+        Ok(Self { environment, knows, bos, eos })
     }
 
     /// The conversation as this template needs it: with functions as data, or as text.
     pub fn conversation(&self, messages: &[Message], offer: Option<&Offer<'_>>) -> Conversation {
         let tools = offer.map(|offer| offer.tools.to_vec()).unwrap_or_default();
-        if self.knows_tools {
-            return Conversation { messages: messages.to_vec(), tools, ..Conversation::default() };
+        let mut messages = match self.knows {
+            Knows { responses: true, .. } => with_responses(messages),
+            Knows { calls: true, .. } | Knows { tools: true, .. } => messages.to_vec(),
+            _ => messages.iter().map(Message::in_words).collect(),
+        };
+        if self.knows.tools {
+            return Conversation { messages, tools, ..Conversation::default() };
         }
-        let mut messages: Vec<Message> = messages.iter().map(Message::in_words).collect();
         if let Some(Offer { instructions, .. }) = offer {
             match messages.first_mut().filter(|first| first.role == "system") {
                 Some(system) => system.content = format!("{}\n\n{instructions}", system.content),
@@ -201,6 +247,11 @@ impl Template {
         let messages = &conversation.messages;
         let Some(environment) = &self.environment else { return Ok(plain(messages)) };
         match self.render_with(environment, conversation, messages, now) {
+            // Some templates append the arguments of a call to a text.
+            Err(TemplateError::Render(_)) if messages.iter().any(|message| !message.calls.is_empty()) => {
+                let messages: Vec<Message> = messages.iter().map(Message::with_textual_arguments).collect();
+                self.render_with(environment, conversation, &messages, now)
+            }
             // Some models do not support system messages: the user's first message includes it.
             Err(TemplateError::Refused(_)) if messages[0].role == "system" && messages.len() > 1 => {
                 self.render_with(environment, conversation, &without_system(messages), now)
@@ -231,7 +282,8 @@ impl Template {
             |message: &Message| message.content.len() + message.reasoning.as_ref().map_or(0, String::len);
         let given: usize = messages.iter().map(length).sum();
         let longest = MAX_ADDED_BYTES.saturating_add(given.saturating_mul(2));
-        let data = messages.iter().flat_map(|message| &message.calls).chain(tools);
+        let data =
+            messages.iter().flat_map(|message| message.calls.iter().chain(&message.responses)).chain(tools);
         let data: usize = given + data.map(|value| value.to_string().len()).sum::<usize>();
         let value = MAX_ADDED_BYTES.saturating_add(data.saturating_mul(2)).saturating_mul(VALUE_FACTOR);
         let produced = MAX_PRODUCED_BYTES.saturating_add(data.saturating_mul(PRODUCED_FACTOR));
@@ -246,13 +298,10 @@ impl Template {
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
             add_generation_prompt => true,
+            // The library that templates are written for defines both, as `none` if absent: some templates test `is not none`.
+            tools => if tools.is_empty() { Value::from(()) } else { Value::from(Serde(tools)) },
+            documents => Value::from(()),
             ..thinking.variables()
-        };
-        // Templates test for tools by `if tools`, some by `is defined`, some by `is none`.
-        let values = if tools.is_empty() {
-            values
-        } else {
-            context! { tools => Value::from(Serde(tools)), ..values }
         };
         let mut text = String::new();
         let mut output = machinery::make_string_output(&mut text);
@@ -273,6 +322,7 @@ fn compile(source: String) -> Result<Environment<'static>, TemplateError> {
     let mut syntax = SyntaxConfig::builder();
     syntax.trim_blocks(true).lstrip_blocks(true);
     let syntax = syntax.build().map_err(failed)?;
+    let source = generation::without_marks(&source).into_owned();
     if !depth::is_bounded(&source, &syntax) {
         return Err(TemplateError::Limit);
     }
@@ -281,11 +331,14 @@ fn compile(source: String) -> Result<Environment<'static>, TemplateError> {
     environment.set_unknown_method_callback(widths::method);
     environment.add_filter("format", widths::format);
     environment.add_filter("indent", widths::indent);
-    environment.add_filter("tojson", widths::tojson);
+    environment.add_filter("tojson", json::tojson);
     environment.add_filter("join", widths::join);
     environment.add_filter("replace", widths::replace);
     environment.add_filter("batch", widths::batch);
     environment.add_filter("slice", widths::slice);
+    environment.add_test("iterable", kinds::is_iterable);
+    environment.add_test("number", kinds::is_number);
+    environment.add_test("sequence", kinds::is_sequence);
     environment.add_function("raise_exception", |message: &str| {
         Err::<Value, _>(Error::new(ErrorKind::InvalidOperation, format!("{REFUSAL}{message}")))
     });
@@ -307,6 +360,29 @@ fn explain(error: &Error) -> TemplateError {
         Some(detail) if detail.contains("recursion limit") => TemplateError::Limit,
         _ => TemplateError::Render(error.to_string()),
     }
+}
+
+/// The messages with the results of calls in the messages that called. A result that is a JSON object is passed as one.
+fn with_responses(messages: &[Message]) -> Vec<Message> {
+    let mut folded: Vec<Message> = Vec::new();
+    for message in messages {
+        match folded.last_mut().filter(|last| message.role == "tool" && !last.calls.is_empty()) {
+            Some(caller) => {
+                let called = |call: &&Json| {
+                    call["id"].as_str().is_some() && call["id"].as_str() == message.call_id.as_deref()
+                };
+                let function = caller.calls.iter().find(called).map(|call| call["function"]["name"].clone());
+                let name = function.or_else(|| message.name.as_deref().map(Json::from));
+                let object = serde_json::from_str(&message.content).ok().filter(Json::is_object);
+                let response = object.unwrap_or_else(|| message.content.as_str().into());
+                caller
+                    .responses
+                    .push(json!({ "name": name.unwrap_or_else(|| "unknown".into()), "response": response }));
+            }
+            None => folded.push(message.clone()),
+        }
+    }
+    folded
 }
 
 fn without_system(messages: &[Message]) -> Vec<Message> {

@@ -29,7 +29,7 @@ fn blocks_on_their_own_lines_leave_no_trace() {
 
 #[test]
 fn python_methods_slices_and_namespaces_work() {
-    let source = "{%- set ns = namespace(n=0) -%}{{ bos_token }}{%- for m in messages[1:] -%}{% set ns.n = ns.n + 1 %}[{{ m['content'].strip() | trim }}{{ loop.index0 }}]{%- endfor -%}{{ ns.n }}{{ strftime_now('%d %b %Y') }}{% if tools is defined %}no{% endif %}";
+    let source = "{%- set ns = namespace(n=0) -%}{{ bos_token }}{%- for m in messages[1:] -%}{% set ns.n = ns.n + 1 %}[{{ m['content'].strip() | trim }}{{ loop.index0 }}]{%- endfor -%}{{ ns.n }}{{ strftime_now('%d %b %Y') }}{% if tools is not none %}no{% endif %}";
     assert_eq!(render(source, &conversation()).expect("renders"), "<s>[Hi0][Hello1][Bye2]320 Nov 2026");
 }
 
@@ -52,6 +52,8 @@ fn what_never_ends_or_grows_without_end_meets_a_limit() {
         "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
         "{% for a in range(99999) %}{{ 'x' * 100000 }}{% endfor %}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{% macro f() %}{{ caller() }}{% call f() %}x{% endcall %}{% endmacro %}{% call f() %}x{% endcall %}",
+        "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
         "{{ 'x' * 99999999 }}",
         "{{ '%18446744073709551615d' | format(1) }}",
         "{{ '%.99999999999f' | format(1.5) }}",
@@ -59,7 +61,8 @@ fn what_never_ends_or_grows_without_end_meets_a_limit() {
         "{{ '{:>99999999999}'.format('x') }}",
         "{{ 'a\\nb' | indent(99999999999) }}",
         "{{ [1] | tojson(indent=9223372036854775807) }}",
-        "{{ [1] | tojson(99999999999) }}",
+        "{{ [1] | tojson(indent='x' * 9999) }}",
+        "{{ [1] | tojson(separators=('x' * 9999, ':')) }}",
         "{{ 'a\\nb' | indent(width=99999999999) }}",
         "{{ [1] | batch(99999999999, 'x') }}",
         "{{ [1] | slice(99999999999, 'x') }}",
@@ -215,4 +218,44 @@ fn settings_of_reasoning_reach_the_template_only_if_they_are_set() {
     let thinking = Thinking { enabled: Some(true), effort: Some("high".to_owned()) };
     let set = Conversation { thinking, ..plain };
     assert_eq!(template.render(&set, 0).expect("renders"), "True high [Hm.Hm.]");
+}
+
+/// Templates and conversations with the texts that transformers renders, written by `tools/parity/templates.py`.
+const REFERENCE: &str = include_str!("reference.json");
+
+#[test]
+fn prompts_equal_those_of_transformers() {
+    let reference: Json = serde_json::from_str(REFERENCE).expect("the table");
+    let templates = reference.as_object().expect("templates by name");
+    let mut count = 0;
+    for (name, entry) in templates {
+        let source = entry["template"].as_str().expect("a template").to_owned();
+        let template =
+            Template::compile(Some(source), "<s>".to_owned(), "</s>".to_owned()).expect("it compiles");
+        for case in entry["cases"].as_array().expect("cases") {
+            let messages: Vec<Message> =
+                case["messages"].as_array().expect("messages").iter().map(read).collect();
+            let tools = case["tools"].as_array().cloned().unwrap_or_default();
+            let offer = Offer { tools: &tools, instructions: String::new() };
+            let mut conversation =
+                template.conversation(&messages, Some(&offer).filter(|_| !tools.is_empty()));
+            conversation.thinking.enabled = case["enable_thinking"].as_bool();
+            let text = template.render(&conversation, 1_795_210_800).expect("it renders");
+            assert_eq!(text, case["text"].as_str().expect("a text"), "{name} {}", case["name"]);
+            count += 1;
+        }
+    }
+    assert!(count > 30, "{count} conversations");
+}
+
+/// A message of the table.
+fn read(message: &Json) -> Message {
+    let text = |field: &str| message[field].as_str().map(str::to_owned);
+    Message {
+        reasoning: text("reasoning_content"),
+        calls: message["tool_calls"].as_array().cloned().unwrap_or_default(),
+        call_id: text("tool_call_id"),
+        name: text("name"),
+        ..Message::new(text("role").expect("a role"), text("content").expect("a text"))
+    }
 }

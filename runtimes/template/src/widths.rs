@@ -18,9 +18,25 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, args: &[Value
         ("format", Some(format)) => check_format(format, args)?,
         ("replace", Some(whole)) => check_replace(whole, text(0), text(1))?,
         ("join", Some(separator)) => check_join(args.first().unwrap_or(value), separator.len())?,
+        ("title", Some(whole)) if args.is_empty() => return Ok(title(whole).into()),
         _ => {}
     }
     minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
+}
+
+/// Every letter that follows another is lower case, all others are upper case. The renderer's method begins words at white space only.
+fn title(text: &str) -> String {
+    let mut in_word = false;
+    let mut titled = String::new();
+    for letter in text.chars() {
+        if in_word {
+            titled.extend(letter.to_lowercase());
+        } else {
+            titled.extend(letter.to_uppercase());
+        }
+        in_word = letter.is_lowercase() || letter.is_uppercase();
+    }
+    titled
 }
 
 /// The filter `format`.
@@ -30,29 +46,52 @@ pub(super) fn format(state: &mut State, text: &Value, args: Rest<ValueOrKwargs>)
     filters::format(state, text, args)
 }
 
-/// The filter `indent`.
+/// The filter `indent`. Unlike the renderer's own, it keeps a line break at the end, as the library does.
 pub(super) fn indent(
     text: StringInput<'_>,
-    width: Option<usize>,
+    width: Option<Value>,
     first: Option<bool>,
     blank: Option<bool>,
-    others: Kwargs,
-) -> Result<Value, Error> {
-    let named = others.peek::<Option<usize>>("width").unwrap_or_default();
-    let lines = text.as_str().lines().count();
-    check(width.or(named).unwrap_or(0) as u64, lines)?;
-    filters::indent(text, width, first, blank, others)
+    named: Kwargs,
+) -> Result<String, Error> {
+    let width = match width {
+        Some(width) => Some(width),
+        None => named.get::<Option<Value>>("width")?,
+    };
+    let first = first.or(named.get("first")?).unwrap_or(false);
+    let blank = blank.or(named.get("blank")?).unwrap_or(false);
+    named.assert_all_used()?;
+    let lines: Vec<&str> =
+        text.as_str().split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
+    let indentation = match width {
+        None => "    ".to_owned(),
+        Some(width) => match width.as_str() {
+            Some(indentation) => indentation.to_owned(),
+            None => {
+                let width = u64::try_from(i128::try_from(width)?.max(0)).unwrap_or(u64::MAX);
+                check(width, lines.len())?;
+                " ".repeat(width as usize)
+            }
+        },
+    };
+    check(indentation.len() as u64, lines.len())?;
+    let mut indented = String::new();
+    for (place, line) in lines.iter().enumerate() {
+        let is_first = place == 0;
+        if !is_first {
+            indented.push('\n');
+        }
+        if if is_first { first } else { blank || !line.is_empty() } {
+            indented.push_str(&indentation);
+        }
+        indented.push_str(line);
+    }
+    Ok(indented)
 }
 
-/// The filter `tojson`.
-pub(super) fn tojson(value: &Value, indent: Option<Value>, others: Kwargs) -> Result<Value, Error> {
-    let named = others.peek::<Option<Value>>("indent").unwrap_or_default();
-    let indent = indent.filter(|indent| !indent.is_none());
-    let width = indent.clone().or(named).and_then(|indent| i128::try_from(indent).ok()).unwrap_or(0);
-    if width > MAX_INDENT {
-        return Err(too_wide());
-    }
-    filters::tojson(value, indent, others)
+/// Checks the indentation of JSON, or the length of what separates its values.
+pub(super) fn check_indent(width: i128) -> Result<(), Error> {
+    if width > MAX_INDENT { Err(too_wide()) } else { Ok(()) }
 }
 
 /// The filter `join`.
