@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// The template with blocks that have a scope of their own, as these have in the library, in place of the tags.
-pub(super) fn without_marks(source: &str) -> Cow<'_, str> {
+pub(super) fn without_generation_tags(source: &str) -> Cow<'_, str> {
     if !source.contains("endgeneration") {
         return Cow::Borrowed(source);
     }
@@ -36,7 +36,7 @@ mod tests {
         let source =
             "generation {%- generation -%}{{ 'generation' }}{% if generation %}{%endgeneration+%}{% x";
         let expected = "generation {%- with -%}{{ 'generation' }}{% if generation %}{%endwith+%}{% x";
-        assert_eq!(without_marks(source), expected);
-        assert!(matches!(without_marks("{% generation %}"), Cow::Borrowed(_)));
+        assert_eq!(without_generation_tags(source), expected);
+        assert!(matches!(without_generation_tags("{% generation %}"), Cow::Borrowed(_)));
     }
 }

@@ -322,7 +322,7 @@ fn compile(source: String) -> Result<Environment<'static>, TemplateError> {
     let mut syntax = SyntaxConfig::builder();
     syntax.trim_blocks(true).lstrip_blocks(true);
     let syntax = syntax.build().map_err(failed)?;
-    let source = generation::without_marks(&source).into_owned();
+    let source = generation::without_generation_tags(&source).into_owned();
     if !depth::is_bounded(&source, &syntax) {
         return Err(TemplateError::Limit);
     }
