@@ -20,12 +20,12 @@ use crate::{Form, Target, corpus::Files};
 /// All targets.
 pub const ALL: &[Target] = &[
     Target { inputs: 400_000, ..plain("frames", messages::frames) },
-    Target { inputs: 80_000, ..plain("lines", messages::lines) },
-    Target { inputs: 40_000, ..plain("spool", messages::spool) },
-    Target { inputs: 30_000, ..plain("journal", messages::journal) },
+    Target { inputs: 30_000, ..plain("lines", messages::lines) },
+    Target { inputs: 15_000, ..plain("spool", messages::spool) },
+    Target { inputs: 12_000, ..plain("journal", messages::journal) },
     Target { inputs: 400_000, ..plain("gguf", models::gguf) },
     Target {
-        inputs: 40_000,
+        inputs: 15_000,
         files: &[
             Files { folder: "runtimes/coreml/tests/fixtures", end: ".safetensors", beside: &[] },
             Files { folder: "runtimes/diffusers/tests/fixtures", end: ".safetensors", beside: &[] },
@@ -34,13 +34,13 @@ pub const ALL: &[Target] = &[
     },
     Target {
         form: Form::Protobuf,
-        inputs: 200_000,
+        inputs: 60_000,
         files: &[Files { folder: "runtimes/onnx/tests/fixtures", end: ".onnx", beside: &[] }],
         ..plain("onnx", models::onnx)
     },
     Target {
         form: Form::Protobuf,
-        inputs: 10_000,
+        inputs: 4_000,
         files: &[Files {
             folder: "runtimes/coreml/tests/fixtures",
             end: "model.mlmodel",
@@ -49,7 +49,7 @@ pub const ALL: &[Target] = &[
         ..plain("coreml_package", models::coreml_package)
     },
     Target {
-        inputs: 16_000,
+        inputs: 6_000,
         files: &[
             Files { folder: "runtimes/coreml/tests/fixtures", end: ".mil", beside: &[] },
             Files {
@@ -71,7 +71,7 @@ pub const ALL: &[Target] = &[
     },
     Target {
         form: Form::Protobuf,
-        inputs: 30_000,
+        inputs: 10_000,
         files: &[Files {
             folder: "runtimes/onnx/tests/fixtures",
             end: "spm_char.model",
@@ -106,7 +106,7 @@ pub const ALL: &[Target] = &[
         ],
         ..plain("sound", media::sound)
     },
-    Target { form: Form::Tar, inputs: 30_000, ..plain("image", archives::image) },
+    Target { form: Form::Tar, inputs: 10_000, ..plain("image", archives::image) },
     Target { inputs: 200_000, ..plain("names", archives::names) },
     Target { inputs: 40_000, ..plain("template", texts::template) },
     Target { inputs: 40_000, ..plain("schema", texts::schema) },

@@ -2,6 +2,8 @@
 //!
 //! The renderer's own filter escapes `<`, `>`, `&` and `'`, so that a schema with such a character would differ from what a model was trained with.
 
+use std::fmt::Write as _;
+
 use minijinja::{
     Error, ErrorKind, Value,
     value::{Kwargs, ObjectRepr, Serde, ValueKind},
@@ -214,7 +216,7 @@ fn write_string(text: &mut String, style: &Style, string: &str) {
 
 fn escape(text: &mut String, character: char) {
     for unit in character.encode_utf16(&mut [0; 2]) {
-        text.push_str(&format!("\\u{unit:04x}"));
+        write!(text, "\\u{unit:04x}").expect("a String takes everything");
     }
 }
 

@@ -65,14 +65,15 @@ pub(super) fn indent(
         text.as_str().split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
     let indentation = match width {
         None => "    ".to_owned(),
-        Some(width) => match width.as_str() {
-            Some(indentation) => indentation.to_owned(),
-            None => {
+        Some(width) => {
+            if let Some(indentation) = width.as_str() {
+                indentation.to_owned()
+            } else {
                 let width = u64::try_from(i128::try_from(width)?.max(0)).unwrap_or(u64::MAX);
                 check(width, lines.len())?;
                 " ".repeat(width as usize)
             }
-        },
+        }
     };
     check(indentation.len() as u64, lines.len())?;
     let mut indented = String::new();

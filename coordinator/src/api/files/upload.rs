@@ -50,7 +50,8 @@ async fn receive(api: &Arc<Api>, request: Request) -> Result<File, ApiError> {
     let (mut parts, body) = request.into_parts();
     let caller = Caller::read(&mut parts, api, max_file + MAX_FIELDS).await?;
     let boundary = form::boundary(&parts.headers)?;
-    let upload = Upload { api, account: caller.account, id: FileId(Uuid::now_v7()), max_file };
+    let created_at = api.execution.context().clock.now();
+    let upload = Upload { api, account: caller.account, id: FileId(Uuid::now_v7()), created_at, max_file };
     let late = |_| {
         let message = format!("the body did not arrive within {} s", MAX_UPLOAD.as_secs());
         ApiError::new(Code::RequestTimeout, message)
@@ -69,6 +70,8 @@ struct Upload<'a> {
     api: &'a Arc<Api>,
     account: AccountId,
     id: FileId,
+    /// From which its life counts.
+    created_at: Timestamp,
     max_file: u64,
 }
 
@@ -114,7 +117,6 @@ impl Upload<'_> {
     /// Adds the file without content, unless the account has too many.
     async fn begin(&self, filename: &str) -> Result<(), ApiError> {
         let context = self.api.execution.context();
-        let now = context.clock.now();
         let mut tx = context.store.begin_locked([self.account]).await?;
         let used = file::used(&mut tx, self.account).await?;
         let limit = u64::from(self.api.rules.files.per_account);
@@ -125,13 +127,13 @@ impl Upload<'_> {
         self.check_bytes(used.bytes)?;
         let filename: String = filename.chars().take(MAX_NAME).collect();
         let abandoned_at =
-            Some(now.plus_ms(2 * i64::try_from(MAX_UPLOAD.as_millis()).unwrap_or(i64::MAX / 4)));
+            Some(self.created_at.plus_ms(2 * i64::try_from(MAX_UPLOAD.as_millis()).unwrap_or(i64::MAX / 4)));
         let new = NewFile {
             id: self.id,
             account: self.account,
             filename: &filename,
             purpose: Purpose::Batch,
-            created_at: now,
+            created_at: self.created_at,
             abandoned_at,
         };
         file::insert(&mut tx, &new).await?;
@@ -189,7 +191,7 @@ impl Upload<'_> {
         let now = context.clock.now();
         let mut tx = context.store.begin_locked([self.account]).await?;
         self.check_bytes(file::used(&mut tx, self.account).await?.bytes)?;
-        let expires_at = expires_at(now, life_s, self.api.rules.files_ms);
+        let expires_at = expires_at(self.created_at, life_s, self.api.rules.files_ms);
         if !file::complete(&mut tx, self.id, now, expires_at).await? {
             return Err(super::unknown());
         }
@@ -226,9 +228,9 @@ impl Fields {
 }
 
 /// When a file is deleted: after the requested time, or after that of the operator if it is shorter.
-fn expires_at(now: Timestamp, life_s: Option<u64>, most_ms: Option<i64>) -> Option<Timestamp> {
+fn expires_at(created_at: Timestamp, life_s: Option<u64>, most_ms: Option<i64>) -> Option<Timestamp> {
     let requested_ms = life_s.and_then(|seconds| i64::try_from(seconds).ok()?.checked_mul(1000));
-    requested_ms.into_iter().chain(most_ms).min().map(|ms| now.plus_ms(ms))
+    requested_ms.into_iter().chain(most_ms).min().map(|ms| created_at.plus_ms(ms))
 }
 
 /// Takes the next piece of text. A character that is not complete stays, unless nothing follows.

@@ -28,7 +28,7 @@ const FADES: f64 = 0.998;
 pub struct Drafts {
     /// The prompt and the reply.
     tokens: Vec<LlamaToken>,
-    /// The current guess; empty if there is none.
+    /// The current guess; empty without one.
     guess: Vec<LlamaToken>,
     /// Number of its tokens that were written.
     right: usize,
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(after(&[1, 2, 3, 4], &[2, 3]).guess, [], "two tokens are too few");
         assert_eq!(after(&[1, 2, 3, 7, 1, 2, 3, 8], &[1, 2, 3]).guess[0], LlamaToken(8), "the latest counts");
         assert_eq!(after(&[], &[1, 2, 1, 2, 1]).guess, tokens([2, 1, 2, 1, 2, 1, 2]), "it repeats itself");
-        assert_eq!(after(&[1, 2, 3, 4, -5, 6], &[1, 2, 3]).guess, tokens([4]), "a picture is no text");
+        assert_eq!(after(&[1, 2, 3, 4, -5, 6], &[1, 2, 3]).guess, tokens([4]), "a picture ends a guess");
     }
 
     #[test]
