@@ -92,7 +92,7 @@ impl Call {
     pub(crate) fn post(what: &'static str, path: &[&str], body: &impl Serialize) -> Self {
         let body = serde_json::to_vec(body).expect("wire types serialize into memory");
         let (body, repeat) = (Body::Json(body.into()), Repeat::Never);
-        Self { body, repeat, ..Self::new(what, Method::POST, path) }
+        Self { repeat, body, ..Self::new(what, Method::POST, path) }
     }
 
     /// A POST of a form with a file that only the caller repeats.
@@ -103,7 +103,7 @@ impl Call {
         file: FilePart,
     ) -> Self {
         let (body, repeat) = (Body::Form { fields, file }, Repeat::Never);
-        Self { body, repeat, ..Self::new(what, Method::POST, path) }
+        Self { repeat, body, ..Self::new(what, Method::POST, path) }
     }
 
     /// A POST that acts once however often it is sent, because it carries an `Idempotency-Key`.
