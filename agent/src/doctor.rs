@@ -220,6 +220,9 @@ fn running(status: &Status) -> Finding {
         _ if status.left => {
             "runs, but this Island has left the network; run `island-agent enroll --coordinator URL`, or stop the agent".to_owned()
         }
+        _ if !status.connected && status.refusal.is_some() => {
+            format!("runs, but the coordinator refuses this Island: {}", status.refusal.as_deref().unwrap_or_default())
+        }
         _ if !status.connected => "runs, but is not registered with the coordinator".to_owned(),
         Some(reason) => format!("runs, registered, accepts no jobs: {reason}"),
         None => "runs, registered, accepts jobs".to_owned(),

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -17,10 +17,13 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use island_daemon::latest::Latest;
 use island_protocol::{
+    FABRIC_VERSION,
     fabric::{Registered, SIGNATURE_HEADER, Status},
     ids::{HostId, InstanceId},
     subjects::HostTopic,
+    version::Mismatch,
 };
+use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::{Notify, watch};
 
@@ -62,6 +65,9 @@ pub enum FabricError {
          and enroll it again"
     )]
     Duplicate,
+    /// The coordinator speaks no version of the messages that this agent speaks.
+    #[error(transparent)]
+    Incompatible(#[from] Mismatch),
 }
 
 /// Publishes and requests for this Island, on the current connection.
@@ -77,6 +83,10 @@ pub struct Fabric {
     heartbeat_ms: AtomicU64,
     unresponsive: Notify,
     register_again: Notify,
+    /// Version of the messages that was agreed on.
+    version: AtomicU32,
+    /// Why the coordinator refuses this Island.
+    refusal: Mutex<Option<String>>,
 }
 
 impl Fabric {
@@ -92,6 +102,8 @@ impl Fabric {
             heartbeat_ms: AtomicU64::new(5_000),
             unresponsive: Notify::new(),
             register_again: Notify::new(),
+            version: AtomicU32::new(FABRIC_VERSION),
+            refusal: Mutex::default(),
         })
     }
 
@@ -118,6 +130,16 @@ impl Fabric {
     /// Whether there is a registered connection.
     pub fn is_up(&self) -> bool {
         self.registered.latest() != 0
+    }
+
+    /// The version of the messages that this Island and the coordinator agreed on last.
+    pub fn version(&self) -> u32 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// Why the coordinator refuses this Island, until it registers.
+    pub fn refusal(&self) -> Option<String> {
+        self.refusal.lock().clone()
     }
 
     /// Waits for a registered connection.
@@ -253,7 +275,17 @@ impl Fabric {
         self.client.send_replace(client);
     }
 
-    pub(super) fn set_registered(&self, answer: &Registered) {
+    /// Records why the coordinator refuses this Island. One whose messages it does not read sends none.
+    pub(super) fn set_refused(&self, error: &FabricError) {
+        *self.refusal.lock() = Some(error.to_string());
+        if matches!(error, FabricError::Incompatible(_)) {
+            self.set_down();
+        }
+    }
+
+    pub(super) fn set_registered(&self, answer: &Registered, version: u32) {
+        *self.refusal.lock() = None;
+        self.version.store(version, Ordering::Relaxed);
         self.lease_ms.store(answer.lease_ms.max(1000), Ordering::Relaxed);
         self.heartbeat_ms.store(answer.heartbeat_ms, Ordering::Relaxed);
         let number = self.registrations.fetch_add(1, Ordering::Relaxed) + 1;

@@ -27,7 +27,7 @@ pub(crate) use self::{
     batches::{Batches, RunBatch},
     catalogue::{CargoFilter, Hosts, Workloads},
     dev::Dev,
-    jobs::{Jobs, Submit},
+    jobs::{Jobs, ListJobs, Submit},
     keys::{ApiKeys, CreateKey},
     publications::{OnPublication, Publications},
     quotas::{ChangeQuotas, quotas},

@@ -229,6 +229,8 @@ pub(crate) enum Kind {
         max: String,
     },
     Check,
+    /// A day.
+    Date,
     Choice(Vec<(String, String)>),
     /// Media types that are offered.
     File(String),

@@ -2,7 +2,9 @@
 
 use island_protocol::{
     api::{CancelledJob, DeletedJobData, JobOutput, JobSummary, JobView, Page, SubmittedJob},
-    ids::JobId,
+    ids::{ApiKeyId, JobId, Slug},
+    job::JobStatus,
+    time::Timestamp,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -17,6 +19,21 @@ struct Submit<'a> {
     priority: u8,
 }
 
+/// Restricts the jobs of [`Client::jobs`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobFilter {
+    /// Only jobs in this state.
+    pub status: Option<JobStatus>,
+    /// Only jobs of this Cargo.
+    pub cargo: Option<Slug>,
+    /// Only jobs that were submitted with this key.
+    pub key: Option<ApiKeyId>,
+    /// Only jobs that were created at this time or later.
+    pub from: Option<Timestamp>,
+    /// Only jobs that were created before this time.
+    pub until: Option<Timestamp>,
+}
+
 impl Client {
     /// `POST /jobs`. Acts once even if it is sent again.
     pub fn submit_job(&self, workload: &str, input: Value, priority: u8) -> Request<SubmittedJob> {
@@ -25,9 +42,14 @@ impl Client {
     }
 
     /// `GET /jobs`: newest first.
-    pub fn jobs(&self, limit: u64, offset: u64) -> Request<Page<JobSummary>> {
-        let call = Call::get("list the jobs", &["jobs"]).query("limit", Some(limit));
-        Request::plain(self, call.query("offset", Some(offset)))
+    pub fn jobs(&self, filter: &JobFilter, limit: u64, offset: u64) -> Request<Page<JobSummary>> {
+        let call = Call::get("list the jobs", &["jobs"])
+            .query("status", filter.status)
+            .query("workload", filter.cargo.as_ref())
+            .query("key", filter.key)
+            .query("from", filter.from)
+            .query("until", filter.until);
+        Request::plain(self, call.query("limit", Some(limit)).query("offset", Some(offset)))
     }
 
     /// `GET /jobs/:id`.

@@ -98,4 +98,5 @@ pub use backoff::RetryPolicy;
 pub use client::Client;
 pub use error::ClientError;
 pub use island_protocol as protocol;
+pub use jobs::JobFilter;
 pub use request::{Answer, Request};

@@ -22,6 +22,7 @@ use island_protocol::{
     host::Capabilities,
     ids::{AccountId, AttemptKey, HostId, InstanceId, Slug},
     time::Timestamp,
+    version::Mismatch,
 };
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
@@ -116,6 +117,8 @@ struct Island {
     paces: Paces,
     /// Whether its last heartbeat reports a free slot, once it refused a job for lack of capacity.
     refused_full: Option<bool>,
+    /// Its versions and those of this coordinator, while they have none in common.
+    mismatch: Option<Mismatch>,
 }
 
 /// Restricts the Islands that a job may be placed on, by its earlier attempts.
@@ -276,6 +279,7 @@ impl Fleet {
         if kind == RegistrationKind::Duplicate {
             return kind;
         }
+        island.mismatch = None;
         island.last_message = Some(now);
         island.enrolled.name.clone_from(&message.name);
         island.enrolled.region.clone_from(&message.region);
@@ -288,6 +292,26 @@ impl Fleet {
         self.latest.clear();
         self.changed.notify_one();
         kind
+    }
+
+    /// Gives an Island no jobs, because it speaks none of this coordinator's versions. Returns whether that is new.
+    pub(crate) fn refuse(&self, host: HostId, mismatch: Mismatch) -> bool {
+        let mut islands = self.lock();
+        let Some(island) = islands.get_mut(&host) else { return false };
+        let is_new = island.mismatch.replace(mismatch) != Some(mismatch);
+        (island.last_message, island.heartbeat) = (None, None);
+        drop(islands);
+        if is_new {
+            self.latest.clear();
+        }
+        is_new
+    }
+
+    /// The version of the messages that an Island sends, from its last heartbeat, and its versions if it is refused because of them.
+    pub(crate) fn versions(&self, host: HostId) -> (Option<u32>, Option<Mismatch>) {
+        let islands = self.lock();
+        let Some(island) = islands.get(&host) else { return (None, None) };
+        (island.heartbeat.as_ref().map(|heartbeat| heartbeat.v), island.mismatch)
     }
 
     /// Applies a heartbeat. Unknown Islands are ignored.
@@ -465,6 +489,7 @@ impl Island {
             health: Health::default(),
             paces: Paces::default(),
             refused_full: None,
+            mismatch: None,
         }
     }
 

@@ -22,7 +22,7 @@ use island_protocol::{
 
 pub(crate) use advice::{DayOfCargo, improvements};
 use pace::Paces;
-pub(crate) use reason::{NO_ISLAND, Reason, in_words, is_reason};
+pub(crate) use reason::{NO_ISLAND, Reason, in_words, is_reason, reason_names};
 pub(crate) use selection::Selection;
 
 /// One Island as placement sees it, without the resources that are already claimed.

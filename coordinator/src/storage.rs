@@ -97,12 +97,28 @@ pub enum StoreError {
     #[error("migrate the database")]
     Migrate(#[source] sqlx::migrate::MigrateError),
     /// A newer version of this program migrated it in a way that this one does not know.
-    #[error("the database needs a coordinator with migration {oldest}; the newest of this one is {newest}")]
+    #[error(
+        "the database needs {needed} or later: it requires migration {oldest}, and this one, {}, has migrations up to {newest}; \
+         start the newer program, or restore a backup from before the upgrade, since a database is never migrated back",
+        env!("CARGO_PKG_VERSION")
+    )]
     TooNew {
         /// The migration that is needed.
         oldest: i64,
         /// The newest that this program has.
         newest: i64,
+        /// The program that migrated it.
+        needed: String,
+    },
+    /// A migration was applied whose content is not that of this program.
+    #[error(
+        "migration {version} of the database is not that of island-coordinator {}: another build migrated it; start that build, or \
+         restore a backup from before",
+        env!("CARGO_PKG_VERSION")
+    )]
+    Foreign {
+        /// The migration.
+        version: i64,
     },
     /// A statement failed.
     #[error("{what}")]
@@ -136,6 +152,7 @@ impl StoreError {
             | Self::Connect { .. }
             | Self::Migrate(_)
             | Self::TooNew { .. }
+            | Self::Foreign { .. }
             | Self::Corrupt { .. } => return false,
         };
         match source {

@@ -2,9 +2,12 @@
 
 use std::{path::Path, process::Command, time::Instant};
 
-use island_coordinator_client::protocol::{
-    host::{ControlState, Order},
-    job::JobStatus,
+use island_coordinator_client::{
+    JobFilter,
+    protocol::{
+        host::{ControlState, Order},
+        job::JobStatus,
+    },
 };
 use island_integration::{
     Network, Options,
@@ -75,7 +78,7 @@ async fn a_doctor_runs_a_real_job() {
     assert!(passed.contains("llm-chat: submitted after") && passed.contains("tokens/s"), "{passed}");
     let again = looked();
     assert!(again.starts_with("ok") && again.ends_with(" s ago)"), "one a minute: {again}");
-    let jobs = network.client().jobs(10, 0).await.expect("jobs");
+    let jobs = network.client().jobs(&JobFilter::default(), 10, 0).await.expect("jobs");
     assert!(jobs.data.is_empty(), "it is not listed: {jobs:?}");
 
     agent(&state, &["pause"]);

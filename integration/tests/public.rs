@@ -47,6 +47,12 @@ impl Machine {
 
     /// Writes a certificate of all names with its key, and the certificate of its issuer to `ca`.
     fn certify(&self, ca: &str) {
+        let names = [NAME, "n1.example.org", "n2.example.org", "n3.example.org"];
+        self.certify_names(ca, &names, ["cert.pem", "key.pem"]);
+    }
+
+    /// Writes a certificate of these names with its key, and the certificate of its issuer to `ca`.
+    fn certify_names(&self, ca: &str, names: &[&str], [certificate, key_file]: [&str; 2]) {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         // Another name than that of the leaf, which would count as its own issuer.
@@ -55,12 +61,34 @@ impl Machine {
         let issuer = params.self_signed(&key).expect("a certificate");
         fs::write(self.path(ca), issuer.pem()).expect("write");
         let issuer = Issuer::from_params(&params, &key);
-        let names = [NAME, "n1.example.org", "n2.example.org", "n3.example.org"].map(str::to_owned);
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let key = KeyPair::generate().expect("a key");
         let leaf =
             CertificateParams::new(names).expect("names").signed_by(&key, &issuer).expect("a certificate");
-        fs::write(self.path("cert.pem"), leaf.pem()).expect("write");
-        fs::write(self.path("key.pem"), key.serialize_pem()).expect("write");
+        fs::write(self.path(certificate), leaf.pem()).expect("write");
+        fs::write(self.path(key_file), key.serialize_pem()).expect("write");
+    }
+
+    /// Writes a file with the certificates of all these issuers.
+    fn trust(&self, file: &str, issuers: &[&str]) {
+        let all: Vec<String> =
+            issuers.iter().map(|ca| fs::read_to_string(self.path(ca)).expect("a certificate")).collect();
+        fs::write(self.path(file), all.join("\n")).expect("write");
+    }
+
+    /// Whether a new connection to NATS that trusts the issuers in this file gets a heartbeat.
+    fn hears(&self, trusted: &str) -> bool {
+        let output = self
+            .namespace
+            .command(program("island"))
+            .args(["sail", "subscribe", "host.*.heartbeat", "--max", "1"])
+            .env("SERVICE_API_URL", URL)
+            .env("SERVICE_API_KEY", &self.key)
+            .env("SSL_CERT_FILE", self.path(trusted))
+            .env("HOME", self.folder.path())
+            .stdin(Stdio::null())
+            .output();
+        output.expect("run island").status.success()
     }
 
     /// Runs `island-coordinator` to its end with the machine's settings.
@@ -266,6 +294,55 @@ async fn a_reverse_proxy_ends_tls_and_islands_connect_through_it() {
     }
     assert_eq!(attempt(ADDRESS), "429");
     assert_eq!(attempt("127.0.0.1"), "401");
+}
+
+#[tokio::test]
+async fn nats_has_its_own_certificate_and_reads_a_new_one_on_reload() {
+    const NATS: &str = "nats.example.org";
+    let caddy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/caddy/usr/bin/caddy");
+    if !caddy.is_file() {
+        island_testing::skip("a reverse proxy", "Caddy was not fetched; `scripts/setup.sh test` does");
+        return;
+    }
+    let mut machine = Machine::new(&[(NAME, ADDRESS), (NATS, "10.9.9.8")]);
+    let files = ["nats.pem", "nats-key.pem"];
+    machine.certify_names("nats-ca.pem", &[NATS], files);
+    fs::copy(machine.path("ca.pem"), machine.path("api-ca.pem")).expect("copy");
+    machine.trust("ca.pem", &["api-ca.pem", "nats-ca.pem"]);
+    let [certificate, key] = files.map(|file| machine.text(file));
+    let address = format!("tls://{NATS}:4222");
+    machine.init(&[
+        "--public-url",
+        URL,
+        "--nats-tls-certificate",
+        &certificate,
+        "--nats-tls-key",
+        &key,
+        "--nats-public-url",
+        &address,
+    ]);
+    let settings = fs::read_to_string(machine.path("coordinator.toml")).expect("settings");
+    assert!(!settings.contains("[http.tls]") && !settings.contains("websocket"), "{settings}");
+    machine.start_nats("nats.conf", &[]);
+    fs::write(machine.path("Caddyfile"), caddyfile(&machine)).expect("write");
+    let file = machine.text("Caddyfile");
+    machine.start("caddy", caddy, &["run", "--config", &file, "--adapter", "caddyfile"]);
+    machine.start_network().await;
+    assert!(machine.chat().contains("one"), "{}", machine.logs());
+    let (_, credentials) = machine.request("api-ca.pem", &["/api/v1/fabric/credentials", "-X", "POST"]);
+    assert!(credentials.contains(&format!("\"{address}\"")), "{credentials}");
+    assert!(machine.hears("ca.pem") && !machine.hears("api-ca.pem"), "two authorities\n{}", machine.logs());
+
+    machine.certify_names("new-ca.pem", &[NATS], files);
+    machine.trust("new.pem", &["api-ca.pem", "new-ca.pem"]);
+    assert!(!machine.hears("new.pem"), "the server has read the former certificate");
+    // As `systemctl reload` does.
+    let reloaded = machine.namespace.run("pkill", &["-HUP", "-f", "nats.conf"]);
+    assert!(reloaded.status.success(), "nats-server runs");
+    eventually("the new certificate is used", || async { machine.hears("new.pem").then_some(()) }).await;
+    assert!(!machine.hears("ca.pem"), "the former authority is not that of the new certificate");
+    machine.wait("the Island is still online", &["/api/v1/hosts"], "\"online\"").await;
+    assert!(machine.chat().contains("one"), "{}", machine.logs());
 }
 
 #[tokio::test]

@@ -120,7 +120,9 @@ control island-cargos "island-coordinator (>= $version)" "programs and images of
 # The server that the tests ran, because releases of Debian have older ones with known vulnerabilities.
 nats=$stage/island-nats
 put "${ISLAND_NATS_SERVER:-.tools/bin/nats-server}" "$nats/usr/lib/island"
-install -D -m 0644 systemd/island-nats.service "$nats/usr/lib/systemd/system/island-nats.service"
+for unit in island-nats.service island-nats-certificate.path island-nats-certificate.service; do
+    install -D -m 0644 "systemd/$unit" "$nats/usr/lib/systemd/system/$unit"
+done
 install -D -m 0644 systemd/island-nats.sysusers "$nats/usr/lib/sysusers.d/island-nats.conf"
 install -D -m 0644 systemd/island-nats.tmpfiles "$nats/usr/lib/tmpfiles.d/island-nats.conf"
 install -D -m 0644 docs/operators.md "$nats/usr/share/doc/island-nats/operators.md"

@@ -58,7 +58,7 @@ while IFS=: read -r unit document; do
     for address in $document; do
         [ -f "$(compgen -G "$work/*/${address#file:///}" | head -1)" ] || fail "$unit names $address, which no package contains"
     done
-done < <(grep -HoP '(?<=^Documentation=).*' systemd/*.service systemd/*.timer)
+done < <(grep -HoP '(?<=^Documentation=).*' systemd/*.service systemd/*.timer systemd/*.path)
 
 # --- What operators watch a network with.
 for file in packaging/alerts/island.yml packaging/dashboards/*.json; do
@@ -79,6 +79,14 @@ for package in island-agent island-coordinator island-nats island-update; do
             [ -x "$work/$package$program" ] || fail "$(basename "$unit") starts $program, which $package does not contain"
         done < <(sed -n 's/^ExecStart[A-Za-z]*=[@:+!]*\(\/[^ ]*\).*/\1/p' "$unit")
     done
+done
+
+# --- Every unit is in a package, and a path or a timer has the service of its name beside it.
+for unit in systemd/*.service systemd/*.timer systemd/*.path; do
+    installed=$(compgen -G "$work/*/usr/lib/systemd/system/$(basename "$unit")" | head -1) || true
+    [ -n "$installed" ] || { fail "no package contains $unit"; continue; }
+    cmp -s "$unit" "$installed" || fail "$installed is not $unit"
+    case $unit in *.path|*.timer) [ -f "${installed%.*}.service" ] || fail "$unit starts ${installed%.*}.service, which its package does not contain" ;; esac
 done
 
 [ "$failures" = 0 ] || exit 1

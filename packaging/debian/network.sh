@@ -65,6 +65,12 @@ inside systemctl kill --signal=KILL island-nats island-coordinator
 until_true "the network" ready
 until_true "the Island" online
 job 8
-inside systemctl reload island-nats
+
+say "NATS reads a certificate that was replaced"
+reloads() { inside journalctl --no-pager -u island-nats | grep -c 'Reloaded server configuration' || true; }
+before=$(reloads)
+inside tee /etc/island/tls/cert.pem <"$work/cert.pem" >/dev/null
+reloaded() { [ "$(reloads)" -gt "$before" ]; }
+until_true "the reload" reloaded
 job 8
 say "all of it works"

@@ -15,6 +15,7 @@ use crate::{
     ids::{AttemptKey, HostId, InstanceId, JobId, Slug},
     job::FailureCode,
     time::Timestamp,
+    version::Versions,
 };
 
 /// Header with the base64 Ed25519 signature of [`signed_bytes`].
@@ -30,6 +31,23 @@ pub fn signed_bytes(subject: &str, payload: &[u8]) -> Vec<u8> {
     bytes.push(0);
     bytes.extend_from_slice(payload);
     bytes
+}
+
+/// What the form of [`Register`] keeps in every version: it is read first, so that versions are agreed on before anything else of the
+/// message has to be understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Introduction {
+    /// Message version.
+    pub v: u32,
+    /// The Island.
+    pub host_id: HostId,
+    /// Instance of the agent.
+    pub instance: InstanceId,
+    /// Versions that the agent speaks; `v` alone if it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<Versions>,
+    /// Time of signing.
+    pub sent_at: Timestamp,
 }
 
 /// `coordinator.hosts.register`, a signed request: an Island registers, or registers again.
@@ -53,15 +71,22 @@ pub struct Register {
     /// Attempts that the Island still holds, so that a restarted coordinator can continue them.
     #[serde(default)]
     pub holding: Vec<AttemptKey>,
+    /// Versions of the messages that the agent speaks; `v` alone if it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<Versions>,
     /// Time of signing.
     pub sent_at: Timestamp,
 }
 
-/// Answer to [`Register`].
+/// Answer to [`Register`]. Its form is the same in every version. An Island that has no version in common with the coordinator gets it as well,
+/// and is not registered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Registered {
     /// Message version.
     pub v: u32,
+    /// Versions of the messages that the coordinator speaks; `v` alone if it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<Versions>,
     /// Milliseconds between heartbeats.
     pub heartbeat_ms: u64,
     /// Duration of a lease in milliseconds, counted from the time at which the renewing request was sent.

@@ -14,6 +14,7 @@
 //! | [`event`] | numbered job events, as consumers see them and as Islands send them |
 //! | [`host`] | hardware and load of an Island |
 //! | [`fabric`] | the messages on NATS |
+//! | [`version`] | the versions of those messages, and how two programs agree on one |
 //! | [`subjects`] | building and parsing subject names, in one place |
 //! | [`preferences`] | which Islands and models may serve a request |
 //! | [`api`], [`chat`], [`completions`], [`images`], [`audio`], [`rerank`], [`messages`], [`responses`] | HTTP bodies |
@@ -53,6 +54,7 @@ mod schema;
 pub mod speech;
 pub mod subjects;
 pub mod time;
+pub mod version;
 
 /// Version of the fabric messages in this crate; each message contains it as `v`.
 pub const FABRIC_VERSION: u32 = 1;

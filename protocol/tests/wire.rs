@@ -15,9 +15,9 @@ use island_protocol::{
     digest::Digest,
     event::{AttemptEvent, Image, JobEvent, Numbered},
     fabric::{
-        Assignment, AssignmentReply, Cancel, Control, ControlReply, Heartbeat, JobEvents, Lease,
-        LeaseRenewal, LeaseReply, LeasedJob, Output, OutputReply, Pong, Preload, Refusal, RefusalReason,
-        Register, Registered, Status,
+        Assignment, AssignmentReply, Cancel, Control, ControlReply, Heartbeat, Introduction, JobEvents,
+        Lease, LeaseRenewal, LeaseReply, LeasedJob, Output, OutputReply, Pong, Preload, Refusal,
+        RefusalReason, Register, Registered, Status,
     },
     host::{
         Capabilities, ContainerOffer, ControlState, Device, Gpu, GpuLoad, Headroom, HostModel, Measured,
@@ -26,6 +26,7 @@ use island_protocol::{
     ids::{AttemptKey, HostId, InstanceId, JobId, Slug},
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
     time::Timestamp,
+    version::{VERSIONS, Versions, negotiate},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -33,6 +34,25 @@ use uuid::Uuid;
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/wire")
+}
+
+/// Every file of a message has what both sides read before they agree on a version.
+#[test]
+fn every_registration_introduces_itself() {
+    let mut count = 0;
+    for entry in fs::read_dir(folder()).expect("list") {
+        let path = entry.expect("entry").path();
+        let file = path.file_name().and_then(|file| file.to_str()).expect("a name");
+        if file.starts_with("register.") {
+            let text = fs::read_to_string(&path).expect("read");
+            let introduction = serde_json::from_str::<Introduction>(&text);
+            let introduction = introduction.unwrap_or_else(|error| panic!("{file}: {error}"));
+            let versions = introduction.versions.unwrap_or(Versions::only(introduction.v));
+            assert_eq!(negotiate(versions, VERSIONS), Ok(1), "{file}");
+            count += 1;
+        }
+    }
+    assert!(count > 5, "{count}");
 }
 
 /// The committed file is what we write, and every file of this message parses.
@@ -177,6 +197,7 @@ fn from_islands() {
             agent_version: "0.1.0".into(),
             capabilities: capabilities(),
             holding: vec![key()],
+            versions: Some(VERSIONS),
             sent_at: now(),
         },
     );
@@ -298,6 +319,7 @@ fn to_islands() {
         "registered",
         &Registered {
             v: FABRIC_VERSION,
+            versions: Some(VERSIONS),
             heartbeat_ms: 5000,
             lease_ms: 30_000,
             drop: vec![key()],

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import transformers as tf
+from tokenizers import processors
 from transformers import pipeline
+from transformers.convert_slow_tokenizer import SpmConverter
+from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 
 import archs
 import place
 import seq2seq
 import tokenizer_kinds
+import vocab
 from common import Json, Repository, demand, randomise, steady
 from place import ABSENT, answered, attempt, repository, seeded, varied
+from scratch import folder
 from seq2seq import DECODERS, LONG, SENTENCE
 from text_tasks import TEXTS, save, vocabulary
 
@@ -35,10 +41,11 @@ NETWORKS: dict[str, tuple[str, str, Json, Json]] = {
     "blenderbot": ("blenderbot", "text2text-generation", {**SHAPE, **BART, "decoder_start_token_id": 0}, {**BART, "decoder_start_token_id": 0}),
     "blenderbot-small": ("bart", "text2text-generation", {**SHAPE, **BART}, BART),
     "bigbird_pegasus": ("bart", "summarization", {**SHAPE, **BART, "attention_type": "original_full"}, BART),
+    "m2m100": ("", "translation", {**SHAPE, **BART}, BART),
     "marian": ("", "translation", {}, {}),
 }
-KIND = {"mbart50": "mbart", "nllb": "m2m_100"}
-LANGUAGES = {"mbart": ("en_XX", "de_DE"), "mbart50": ("en_XX", "de_DE"), "nllb": ("eng_Latn", "deu_Latn")}
+KIND = {"mbart50": "mbart", "nllb": "m2m_100", "m2m100": "m2m_100"}
+LANGUAGES = {"mbart": ("en_XX", "de_DE"), "mbart50": ("en_XX", "de_DE"), "nllb": ("eng_Latn", "deu_Latn"), "m2m100": ("en", "de")}
 JOBS: dict[str, Json] = {
     "plain": {"text": SENTENCE}, "beams": {"text": SENTENCE, "num_beams": 3}, "right-to-left": {"text": TEXTS["right-to-left"], "max_new_tokens": 10},
     "accents": {"text": TEXTS["accents"], "num_beams": 2, "max_new_tokens": 12}, "chinese": {"text": TEXTS["chinese"], "max_new_tokens": 8},
@@ -73,7 +80,7 @@ def built(kind: str, name: str) -> tuple[Repository, Any, str]:
         model.generation_config.num_beams = 1
         made.export(model, "text2text-generation-with-past", drop=DECODERS)
         return made, model, task
-    tokenizer = tokenizer_kinds.KINDS[tokens](f"parity-{tokens}")
+    tokenizer = m2m100_tokenizer(made) if kind == "m2m100" else tokenizer_kinds.KINDS[tokens](f"parity-{tokens}")
     config = archs.AutoConfig.for_model(KIND.get(kind, kind), vocab_size=vocabulary(tokenizer), **sizes)
     model = randomise(tf.AutoModelForSeq2SeqLM.from_config(config), seeded(name), gain=1.5, embedding=0.5)
     seq2seq.lively(model, vocabulary(tokenizer), 1.3, tokenizer(SENTENCE, return_tensors="pt", return_token_type_ids=False))
@@ -82,8 +89,49 @@ def built(kind: str, name: str) -> tuple[Repository, Any, str]:
     # The exporter sets this of the stack that has no cache.
     if hasattr(model, "encoder"):
         model.encoder.config.use_cache = False
-    save(made, tokenizer)
+    if kind == "m2m100":
+        # The library reads its vocabulary's own files.
+        tokenizer.save_vocabulary(str(made.model))
+    else:
+        save(made, tokenizer)
     return made, model, task
+
+
+class M2M100Converter(SpmConverter):
+    """The tokenizer of M2M100, which the library does not convert, in the form that published conversions have."""
+
+    def vocab(self, proto: Any) -> list[tuple[str, float]]:
+        return [(token, 0.0) for token in M2M100] + [(piece.piece, piece.score) for piece in proto.pieces[3:]]
+
+    def post_processor(self) -> None:
+        return None
+
+
+M2M100 = ["<s>", "<pad>", "</s>", "<unk>"]
+
+
+def m2m100_tokenizer(made: Repository) -> Any:
+    """The library's own tokenizer of M2M100, over SentencePiece, and beside it its tokenizer.json."""
+    place_of = folder("parity-m2m100")
+    pieces = vocab.sentencepiece_model("parity-m2m100", size=200, kind="bpe")
+    order = M2M100 + [piece for piece, _score in vocab.pieces(pieces)[3:]]
+    words = vocab.write_json(place_of / "vocab.json", {piece: index for index, piece in enumerate(order)})
+    # As published repositories list them; the library's own list leaves them out.
+    languages = [f"__{code}__" for code in FAIRSEQ_LANGUAGE_CODES["m2m100"]]
+    tokenizer = tf.M2M100Tokenizer(
+        str(words), str(pieces), src_lang="en", tgt_lang="de", additional_special_tokens=languages, model_max_length=tokenizer_kinds.LIMIT,
+    )
+    converted = M2M100Converter(SimpleNamespace(vocab_file=str(pieces))).converted()
+    converted.add_special_tokens([*map(vocab.special, M2M100), *map(vocab.special, languages)])
+    begin = "__en__"
+    converted.post_processor = processors.TemplateProcessing(
+        single=f"{begin} $A </s>", pair=f"{begin} $A $B </s>", special_tokens=[(begin, tokenizer.lang_token_to_id[begin]), ("</s>", 2)],
+    )
+    made.save(tokenizer)
+    converted.save(str(made.model / "tokenizer.json"))
+    for sentence in (SENTENCE, LONG, *TEXTS.values()):
+        assert converted.encode(sentence).ids == tokenizer(sentence)["input_ids"], sentence
+    return tokenizer
 
 
 def loaded(made: Repository, model: Any, kind: str, task: str) -> place.Run:

@@ -56,7 +56,11 @@ def labelled(model: Any, tokenizer: Any, extractor: Any, exact: bool = True) -> 
     def answer(given: Json) -> Json:
         name = given["audio"]["file"].rsplit("/", 1)[-1]
         samples = read(name)
-        once = lambda wave: run({"raw": wave.copy(), "sampling_rate": media.RATE})["text"]
+        # The engine reads longer sounds in windows (decision 0022).
+        options: Json = {"chunk_length_s": WINDOW_S} if len(samples) > WINDOW_S * media.RATE else {}
+        once = lambda wave: run({"raw": wave.copy(), "sampling_rate": media.RATE}, **options)["text"]
+        if given.get("timestamps") == "word":
+            return worded(steady(model, lambda: run({"raw": samples.copy(), "sampling_rate": media.RATE}, return_timestamps="word", **options)))
         found = steady(model, lambda: once(samples))
         if not exact and needs_care(name):
             noise = np.random.default_rng(2).standard_normal(len(samples)).astype(np.float32)
@@ -67,14 +71,21 @@ def labelled(model: Any, tokenizer: Any, extractor: Any, exact: bool = True) -> 
     return answer
 
 
+def worded(found: Json) -> Json:
+    """A text with the times of its words."""
+    demand(len(found["text"].strip()) > 2, f"dull: {found}")
+    times = [{"start": start, "end": end, "text": entry["text"]} for entry in found["chunks"] for start, end in [entry["timestamp"]]]
+    return {"text": found["text"].strip(), "segments": times}
+
+
 def letters(name: str, **options: Any) -> Any:
     file = Path(folder(name)) / "vocab.json"
     file.write_text(json.dumps({letter: index for index, letter in enumerate(LETTERS)}))
     return tf.Wav2Vec2CTCTokenizer(str(file), **options)
 
 
-def built(kind: str, name: str) -> tuple[Repository, Any]:
-    config = tf.AutoConfig.for_model(kind, vocab_size=len(LETTERS), **{**SAMPLES, **NETWORKS[kind]})
+def built(kind: str, name: str, **more: Any) -> tuple[Repository, Any]:
+    config = tf.AutoConfig.for_model(kind, vocab_size=len(LETTERS), **{**SAMPLES, **NETWORKS[kind], **more})
     model = randomise(tf.AutoModelForCTC.from_config(config, attn_implementation="eager"), seeded(name), gain=2.0)
     head = model.lm_head
     with torch.no_grad():
@@ -112,6 +123,59 @@ def networks(only: Callable[[str], bool]) -> None:
                 answered(made, of_files(made, model), spoken("rate-16000.wav", "rate-16000.flac", "float.wav"), 1e-4)
 
             attempt(name, make)
+
+
+def words(only: Callable[[str], bool]) -> None:
+    """The times of words."""
+    for kind in NETWORKS:
+        name = f"words--{kind}"
+        if only(name):
+
+            def make() -> None:
+                made, model = built(kind, name)
+                inputs = {file: {**given, "timestamps": "word"} for file, given in spoken("rate-16000.wav", "float.wav").items()}
+                answered(made, of_files(made, model), inputs, 1e-4)
+
+            attempt(name, make)
+
+
+WINDOW_S = 30
+# As many labels a second as published networks.
+LONG = dict(conv_dim=[8] * 5, conv_stride=[5, 4, 4, 2, 2], conv_kernel=[10, 8, 4, 4, 4], num_feat_extract_layers=5)
+
+
+def long_sounds(only: Callable[[str], bool]) -> None:
+    """Sounds of more than 30 s: networks that label frames, and Whisper with the window of its published models."""
+    sounds = {"long-29": (29.0, 21), "long-41": (41.3, 22), "long-83": (83.0, 23)}
+    inputs = {name: {"audio": whisper_sound(f"{name}.wav", *given)} for name, given in sounds.items()}
+    for kind in ("wav2vec2", "hubert", "wavlm", "data2vec-audio", "sew"):
+        name = f"long--{kind}"
+        if only(name):
+
+            def make() -> None:
+                made, model = built(kind, name, **LONG)
+                answered(made, of_files(made, model), {**inputs, "words": {**inputs["long-41"], "timestamps": "word"}}, 1e-4)
+
+            attempt(name, make, draws=6)
+    name = "long--whisper"
+    if only(name):
+        kept = speech.SECONDS, speech.STEPS
+        speech.SECONDS, speech.STEPS = WINDOW_S, WINDOW_S * 50
+
+        def make_whisper() -> None:
+            tokenizer = speech.whisper_tokenizer(name, True)
+            model, extractor = speech.whisper_model(seeded(name), tokenizer, True)
+            made = repository(name, "automatic-speech-recognition", architecture="whisper")
+            made.export(model, "automatic-speech-recognition-with-past", drop=DECODERS, nb_max_frames=2 * speech.STEPS)
+            made.save(tokenizer, extractor)
+            spoken_in = {case: {**given, "language": "de"} for case, given in inputs.items()}
+            stamped = {f"{case}-segments": {**given, "timestamps": "segment"} for case, given in spoken_in.items()}
+            answered(made, transcribed(made, model, tokenizer, extractor), {**spoken_in, **stamped}, 0.021)
+
+        try:
+            attempt(name, make_whisper, draws=6)
+        finally:
+            speech.SECONDS, speech.STEPS = kept
 
 
 TOKENS: list[Json] = [
@@ -256,4 +320,7 @@ def vary_whisper(base: Repository, label: str, keys: Json, model: Any, tokenizer
 
 
 _ = (capture, media_files)
-FAMILIES = {"speech-architectures": networks, "speech-settings": settings, "speech-formats": formats, "speech-whisper": whispers}
+FAMILIES = {
+    "speech-architectures": networks, "speech-words": words, "speech-long": long_sounds, "speech-settings": settings, "speech-formats": formats,
+    "speech-whisper": whispers,
+}

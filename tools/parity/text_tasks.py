@@ -25,6 +25,7 @@ from scratch import folder
 from text import labels
 
 TOLERANCE = 1e-4
+EMBEDDING = 2e-5
 LONG = "the film was good and the train was bad. " * 20 + "he was rude in paris! " * 4
 TEXTS: dict[str, str] = {
     "plain": "The film was good.",
@@ -448,9 +449,11 @@ def embed(made: Repository, weights: Path, base: Repository | None = None) -> Re
         inputs = [given["input"]] if isinstance(given["input"], str) else given["input"]
         options = {"prompt_name": given.get("prompt"), **({"truncate_dim": given["dimensions"]} if "dimensions" in given else {})}
         found = sentences.encode(inputs, batch_size=16, normalize_embeddings=normal and "dimensions" in given, **options)
-        return {"embeddings": found.tolist(), "dimensions": found.shape[1]}
+        # Networks without a last normalization give numbers of several hundreds.
+        own = {"tolerance": EMBEDDING * max(1.0, float(abs(found).max()))}
+        return {"embeddings": found.tolist(), "dimensions": found.shape[1], "__case__": own}
 
-    done = answered(made, answer, SENTENCES, 2e-5, base)
+    done = answered(made, answer, SENTENCES, EMBEDDING, base)
     shutil.rmtree(inner)
     return done
 

@@ -384,6 +384,7 @@ fn jobs(count: u32) -> String {
 fn state(status: &Status) -> String {
     match &status.verdict {
         _ if status.left => "left the network".to_owned(),
+        _ if status.refusal.is_some() => "refused by the coordinator".to_owned(),
         _ if !status.connected => "not connected".to_owned(),
         Verdict::Yes if status.jobs.is_empty() => "ready, waiting for jobs".to_owned(),
         verdict => match status.order {
@@ -412,6 +413,7 @@ fn coordinator(status: &Status) -> String {
     let link = match status {
         Status { left: true, .. } => "not enrolled",
         Status { connected: true, .. } => "connected",
+        Status { refusal: Some(_), .. } => "refused by it; running jobs end, new ones do not arrive",
         _ => "not connected; running jobs continue, new ones do not arrive",
     };
     let orders = if status.control.allowed { "; remote orders allowed" } else { "" };
@@ -456,7 +458,9 @@ fn why_idle(status: &Status) -> Vec<String> {
         ];
     }
     let mut reasons = Vec::new();
-    if !status.connected {
+    if let Some(refusal) = &status.refusal {
+        reasons.push(format!("the coordinator refuses this Island: {refusal}"));
+    } else if !status.connected {
         reasons.push(
             "the coordinator cannot be reached: check its address, the network and `island-agent doctor`"
                 .to_owned(),
@@ -535,6 +539,7 @@ mod tests {
             version: "0.1.0".into(),
             api_url: "https://island.example.org".into(),
             connected: true,
+            refusal: None,
             left: false,
             up_s: 3 * 3600 + 125,
             verdict: Verdict::Yes,

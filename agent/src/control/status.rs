@@ -58,6 +58,9 @@ pub struct Status {
     pub api_url: String,
     /// Whether it is registered there now.
     pub connected: bool,
+    /// Why the coordinator refuses it, such as versions that do not fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
     /// Whether it was removed from the network by `island-agent leave` since the agent started.
     #[serde(default)]
     pub left: bool,
@@ -197,6 +200,7 @@ impl Sources {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             api_url: self.api_url.clone(),
             connected: self.fabric.is_up() && !left,
+            refusal: self.fabric.refusal(),
             left,
             up_s: self.started.elapsed().as_secs(),
             verdict: stance.verdict,

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use fail::fail_point;
 use island_daemon::{latest::Latest, progress::Progress};
-use island_protocol::{FABRIC_VERSION, fabric::Heartbeat, subjects::HostTopic};
+use island_protocol::{fabric::Heartbeat, subjects::HostTopic};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout},
@@ -82,7 +82,7 @@ fn compose(fabric: &Fabric, supervisor: &Supervisor, load: &Sample, seq: u64) ->
         Verdict::Leave { .. } => "paused",
     };
     Heartbeat {
-        v: FABRIC_VERSION,
+        v: fabric.version(),
         host_id: fabric.host_id(),
         instance: fabric.instance(),
         seq,
@@ -105,7 +105,7 @@ mod tests {
         thread,
     };
 
-    use island_protocol::fabric::Registered;
+    use island_protocol::{FABRIC_VERSION, fabric::Registered};
 
     use super::*;
     use crate::testing;
@@ -120,12 +120,13 @@ mod tests {
         let (fabric, supervisor) = runtime.block_on(testing::supervisor(folder.path(), load.clone()));
         let answer = Registered {
             v: FABRIC_VERSION,
+            versions: None,
             heartbeat_ms: 200,
             lease_ms: 30_000,
             drop: Vec::new(),
             duplicate: false,
         };
-        fabric.set_registered(&answer);
+        fabric.set_registered(&answer, FABRIC_VERSION);
         let done = Arc::new(AtomicBool::new(false));
         let sampler = thread::spawn({
             let done = Arc::clone(&done);

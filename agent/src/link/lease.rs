@@ -7,7 +7,6 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use island_protocol::{
-    FABRIC_VERSION,
     fabric::{LeaseRenewal, LeaseReply},
     ids::AttemptKey,
     subjects::LEASE,
@@ -79,7 +78,7 @@ async fn renew(fabric: &Fabric, supervisor: &Supervisor) -> Result<(), FabricErr
     let jobs = supervisor.leased();
     let mut unanswered: BTreeSet<AttemptKey> = jobs.iter().map(|job| job.key).collect();
     let message = LeaseRenewal {
-        v: FABRIC_VERSION,
+        v: fabric.version(),
         host_id: fabric.host_id(),
         instance: fabric.instance(),
         jobs,

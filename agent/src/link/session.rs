@@ -13,6 +13,7 @@ use island_protocol::{
     address::fabric_servers,
     fabric::{Register, Registered},
     subjects::{self, REGISTER},
+    version::{VERSIONS, Versions, negotiate},
 };
 use island_runtimes_egress::Internet;
 use tokio::sync::mpsc;
@@ -224,8 +225,9 @@ impl Session {
                         () = tokio::time::sleep(REGISTER_EVERY) => {}
                     }
                 }
-                // The other one may stop.
-                Err(error @ FabricError::Duplicate) => {
+                // The other agent may stop, or the coordinator be upgraded.
+                Err(error @ (FabricError::Duplicate | FabricError::Incompatible(_))) => {
+                    self.fabric.set_refused(&error);
                     tracing::error!(error = %Chain(&error), "this Island gets no jobs");
                     tokio::time::sleep(REGISTER_EVERY).await;
                 }
@@ -249,9 +251,11 @@ impl Session {
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             capabilities: self.supervisor.capabilities(),
             holding: self.supervisor.holding(),
+            versions: Some(VERSIONS),
             sent_at: clock::steady(),
         };
         let answer: Registered = self.fabric.request_signed(REGISTER, &message, REGISTER_TIMEOUT).await?;
+        let version = negotiate(VERSIONS, answer.versions.unwrap_or(Versions::only(answer.v)))?;
         if answer.duplicate {
             return Err(FabricError::Duplicate);
         }
@@ -259,9 +263,9 @@ impl Session {
             self.supervisor.forget(*key, "the coordinator dropped it");
         }
         let was_up = self.fabric.is_up();
-        self.fabric.set_registered(&answer);
+        self.fabric.set_registered(&answer, version);
         if !was_up {
-            tracing::info!("registered");
+            tracing::info!(version, "registered");
             notify::ready("registered with the coordinator");
         }
         Ok(())

@@ -34,6 +34,7 @@ use island_protocol::{
     job::FailureCode,
     subjects::{self, HostTopic},
     time::Timestamp,
+    version::Versions,
 };
 use nkeys::KeyPair;
 use serde::{Serialize, de::DeserializeOwned};
@@ -58,6 +59,8 @@ pub(crate) struct Received {
     pub(crate) denied: BTreeSet<AttemptKey>,
     /// Whether lease renewals stay unanswered.
     pub(crate) is_silent: bool,
+    /// Versions that the coordinator states; with `None` its answer has its message version alone.
+    pub(crate) versions: Option<Versions>,
     /// The number of further output messages that are lost.
     pub(crate) lose_outputs: usize,
     /// What is recommended.
@@ -309,6 +312,7 @@ fn answer(seen: &Mutex<Received>, message: &Message, lease_ms: u64) -> Option<Ve
             seen.registers.push(parse(message));
             let answer = Registered {
                 v: FABRIC_VERSION,
+                versions: seen.versions,
                 heartbeat_ms: 500,
                 lease_ms,
                 drop: Vec::new(),

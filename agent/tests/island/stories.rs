@@ -10,6 +10,7 @@ use island_protocol::{
     fabric::{Preload, RefusalReason},
     ids::AttemptKey,
     job::{FailureCode, Fault, Outcome},
+    version::{VERSIONS, Versions, negotiate},
 };
 use island_runtimes_api::simulated::reply;
 use nkeys::KeyPair;
@@ -549,6 +550,40 @@ async fn status_and_doctor_show_the_last_job_and_that_the_island_left() {
     let output = String::from_utf8_lossy(&doctor.stdout);
     let line = output.lines().find(|line| line.contains(" agent  ")).expect("a finding about the agent");
     assert!(line.starts_with("PROBLEM") && line.contains("has left the network"), "{output}");
+}
+
+#[tokio::test]
+async fn a_coordinator_with_other_versions_only_is_reported_with_what_to_upgrade() {
+    let mut island = Island::start().await;
+    assert_eq!(island.coordinator.seen().registers[0].versions, Some(VERSIONS));
+    let newer = Versions::new(8, 9).expect("a range");
+    for (versions, upgrade) in
+        [(newer, "upgrade island-agent"), (Versions::only(0), "upgrade the coordinator")]
+    {
+        island.coordinator.seen().versions = Some(versions);
+        island.start_failing("").await;
+        let error = negotiate(VERSIONS, versions).expect_err("nothing in common").to_string();
+        assert!(error.ends_with(upgrade), "{error}");
+        let status = wait_for("the refusal in the status", || {
+            let status = island.agent(&["status"]);
+            status.contains("refused by the coordinator").then_some(status)
+        })
+        .await;
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words(&status).contains(&words(&error)), "{status}");
+        let json: Value = serde_json::from_str(&island.agent(&["status", "--json"])).expect("JSON");
+        assert_eq!((&json["connected"], &json["refusal"]), (&json!(false), &json!(error)));
+        let log = fs::read_to_string(island.log()).expect("a log");
+        assert!(log.contains(&error), "{log}");
+    }
+    // A coordinator from before versions were negotiated speaks the version of its message.
+    island.coordinator.seen().versions = None;
+    island.start_failing("").await;
+    wait_for("a registration", || {
+        let json: Value = serde_json::from_str(&island.agent(&["status", "--json"])).ok()?;
+        (json["connected"] == true && json.get("refusal").is_none()).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -2,12 +2,15 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
-use island_protocol::ids::Slug;
+use clap::{
+    Args, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use island_protocol::{ids::Slug, job::JobStatus, time::Timestamp};
 
 use super::{
     Paging,
-    values::{FileField, file_field, id_beginning},
+    values::{FileField, file_field, id_beginning, moment},
 };
 
 #[derive(Debug, Subcommand)]
@@ -15,7 +18,7 @@ pub(crate) enum Jobs {
     /// Submit a job and print its id
     Submit(Submit),
     /// List your jobs, newest first
-    List(Paging),
+    List(ListJobs),
     /// Read one job
     Get {
         /// Its id, or the beginning of its id
@@ -55,6 +58,32 @@ pub(crate) enum Jobs {
         #[arg(value_name = "ID", value_parser = id_beginning)]
         job: String,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListJobs {
+    /// Only jobs in this state
+    #[arg(long, value_parser = states())]
+    pub(crate) status: Option<JobStatus>,
+    /// Only jobs of this Cargo
+    #[arg(long, value_name = "SLUG")]
+    pub(crate) cargo: Option<Slug>,
+    /// Only jobs submitted with this key: its id, the beginning of its id, or its name
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+    /// Only jobs created at this time or later, such as 2026-11-01T00:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) from: Option<Timestamp>,
+    /// Only jobs created before this time
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) until: Option<Timestamp>,
+    #[command(flatten)]
+    pub(crate) page: Paging,
+}
+
+fn states() -> impl TypedValueParser<Value = JobStatus> {
+    let known = JobStatus::ALL.iter().map(|status| status.as_str());
+    PossibleValuesParser::new(known).try_map(|name| name.parse())
 }
 
 #[derive(Debug, Args)]

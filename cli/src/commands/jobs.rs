@@ -27,7 +27,7 @@ pub(super) async fn run(command: Jobs, settings: &Settings, output: &Output) -> 
             let how = Follow { after, images, ..Follow::default() };
             return follow(&client, id, how, output).await;
         }
-        Jobs::List(page) => list::list(&page, &client, output).await?,
+        Jobs::List(options) => list::list(&options, &client, output).await?,
         Jobs::Get { job, output: images } => {
             let id = select::job(&client, &job).await?;
             get::get(id, images.as_deref(), &client, output).await?;

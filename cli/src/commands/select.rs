@@ -1,7 +1,7 @@
 //! Which job, key, Island or other thing a person means: by its id, the beginning of its id, or its name.
 
 use anyhow::Result;
-use island_coordinator_client::Client;
+use island_coordinator_client::{Client, JobFilter};
 use island_protocol::{
     api::{batch::PREFIX as BATCH, publication::Publication},
     ids::{AccountId, ApiKeyId, BatchId, HostId, InvitationId, JobId, NoticeId, PayoutId, PublicationId},
@@ -42,7 +42,7 @@ pub(super) async fn job(client: &Client, text: &str) -> Result<JobId> {
     if let Ok(id) = text.parse() {
         return Ok(id);
     }
-    let jobs = client.jobs(PAGE, 0).await?;
+    let jobs = client.jobs(&JobFilter::default(), PAGE, 0).await?;
     one_of_last("job", text, jobs.data.iter().map(|job| job.id))
 }
 

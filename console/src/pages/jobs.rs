@@ -9,25 +9,106 @@ use axum::{
     response::{IntoResponse as _, Redirect, Response},
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use island_protocol::api::{CancelledJob, Data, DeletedJobData, JobOutput, JobSummary, JobView};
+use island_protocol::{
+    api::{CancelledJob, Data, DeletedJobData, JobOutput, JobSummary, JobView, key::KeyView},
+    job::JobStatus,
+    time::Timestamp,
+};
 use serde_json::{Value, json};
 
 use super::{duration, status};
 use crate::{
-    backend::{ApiFailure, encoded},
+    backend::{ApiFailure, add_parameter, encoded},
     output,
     texts::t,
-    view::{Block, Cell, Form, Frame, Pager, Table, Tone},
-    web::{Member, done, html},
+    view::{Block, Cell, Field, Form, Frame, Kind, Pager, Table, Tone},
+    web::{Member, Visit, done, html},
 };
+
+const PAGE: &str = "/console/jobs";
+
+/// What the form above the list has, as it was entered.
+#[derive(Debug, Clone, Default)]
+struct Entered {
+    status: String,
+    cargo: String,
+    key: String,
+    from: String,
+    until: String,
+}
+
+impl Entered {
+    fn of(visit: &Visit) -> Self {
+        let [status, cargo, key, from, until] = ["status", "cargo", "key", "from", "until"]
+            .map(|name| visit.param(name).unwrap_or_default().to_owned());
+        Self { status, cargo, key, from, until }
+    }
+
+    /// The query of the API, and that of this page, both without the position.
+    fn queries(&self) -> (String, String) {
+        let until = day(&self.until).map_or_else(|| self.until.clone(), |day| day.next_day().to_string());
+        let from = day(&self.from).map_or_else(|| self.from.clone(), |day| day.to_string());
+        let (mut api, mut page) = (String::new(), String::new());
+        for (name, parameter, entered, value) in [
+            ("status", "status", &self.status, &self.status),
+            ("cargo", "workload", &self.cargo, &self.cargo),
+            ("key", "key", &self.key, &self.key),
+            ("from", "from", &self.from, &from),
+            ("until", "until", &self.until, &until),
+        ] {
+            if !entered.is_empty() {
+                add_parameter(&mut api, parameter, value);
+                page = format!("{page}{name}={}&", encoded(entered));
+            }
+        }
+        (api, page)
+    }
+
+    /// The form. `keys` is `None` for a session that may not list them.
+    fn form(self, keys: Option<Vec<KeyView>>) -> Form {
+        let unset = |text| std::iter::once((String::new(), t(text).to_owned()));
+        let states = JobStatus::ALL.iter().map(|state| (state.to_string(), status(*state).1));
+        let states = Kind::Choice(unset("jobs.any").chain(states).collect());
+        let keys = keys.map_or(Kind::Line, |keys| {
+            let keys = keys.into_iter().map(|key| (key.id.to_string(), key.name));
+            // What was chosen stays in the form after the key was revoked.
+            let mut keys: Vec<_> = unset("usage.all_keys").chain(keys).collect();
+            if !keys.iter().any(|(id, _)| *id == self.key) {
+                keys.push((self.key.clone(), self.key.clone()));
+            }
+            Kind::Choice(keys)
+        });
+        Form::filter(
+            PAGE,
+            vec![
+                Field::new("status", t("jobs.status"), states).value(self.status),
+                Field::line("cargo", t("jobs.cargo")).value(self.cargo),
+                Field::new("key", t("usage.key"), keys).value(self.key),
+                Field::new("from", t("jobs.from"), Kind::Date).value(self.from),
+                Field::new("until", t("jobs.until"), Kind::Date).value(self.until),
+            ],
+        )
+    }
+}
+
+/// The begin of a day, UTC, as a browser sends it; `None` leaves anything else to the API to refuse.
+fn day(text: &str) -> Option<Timestamp> {
+    serde_json::from_value(format!("{text}T00:00:00Z").into()).ok()
+}
 
 /// `GET /console/jobs`.
 pub(super) async fn list(member: Member) -> Response {
     let offset = member.visit.offset();
-    let path = format!("/jobs?limit=25&offset={offset}");
-    let page = match member.visit.api.page::<JobSummary>(&path).await {
+    let entered = Entered::of(&member.visit);
+    let (query, own) = entered.queries();
+    let path = format!("/jobs?limit=25&offset={offset}{query}");
+    let (page, keys) = futures::join!(
+        member.visit.api.page::<JobSummary>(&path),
+        member.visit.api.get::<Vec<KeyView>>("/api-keys"),
+    );
+    let page = match page {
         Ok(page) => page,
-        Err(failure) => return member.failed(failure, "/console/jobs"),
+        Err(failure) => return member.failed(failure, PAGE),
     };
     let row = |job: &JobSummary| {
         let (tone, text) = status(job.status);
@@ -40,17 +121,19 @@ pub(super) async fn list(member: Member) -> Response {
         ]
     };
     let columns = ["jobs.cargo", "jobs.status", "jobs.created", "jobs.ended", "jobs.duration"];
+    let none = if own.is_empty() { "jobs.none" } else { "jobs.none_such" };
     let table = Table {
         columns: columns.iter().map(|key| t(key).to_owned()).collect(),
         rows: page.data.iter().map(row).collect(),
-        empty: t("jobs.none").to_owned(),
-        pager: Pager::new("/console/jobs?", page.meta),
-        refresh: Some(format!("/console/jobs?offset={offset}")),
+        empty: t(none).to_owned(),
+        pager: Pager::new(&format!("{PAGE}?{own}"), page.meta),
+        refresh: Some(format!("{PAGE}?{own}offset={offset}")),
         id: "jobs",
         ..Table::default()
     };
     let new = Block::Links(vec![("/console/cargos".to_owned(), t("jobs.new").to_owned())]);
-    member.page(t("jobs.title"), t("jobs.lead"), vec![new, Block::Table(table)])
+    let blocks = vec![new, Block::Form(entered.form(keys.ok())), Block::Table(table)];
+    member.page(t("jobs.title"), t("jobs.lead"), blocks)
 }
 
 /// `POST /console/jobs`: a script of the console submits a job, as JSON in the form of the API.
@@ -261,5 +344,31 @@ pub(super) async fn delete(member: Member, Path(id): Path<String>) -> Response {
     match member.visit.api.delete::<Data<DeletedJobData>>(&format!("/jobs/{}/data", encoded(&id))).await {
         Ok(_) => done(&page, "deleted"),
         Err(failure) => member.failed(failure, &page),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_entered_becomes_a_query() {
+        let none = Entered::default().queries();
+        assert_eq!(none, (String::new(), String::new()));
+        let entered = Entered {
+            status: "failed".to_owned(),
+            cargo: "a&b".to_owned(),
+            from: "2026-11-01".to_owned(),
+            until: "2026-11-30".to_owned(),
+            ..Entered::default()
+        };
+        let (api, page) = entered.queries();
+        assert_eq!(
+            api,
+            "&status=failed&workload=a%26b&from=2026-11-01T00%3A00%3A00.000Z&until=2026-12-01T00%3A00%3A00.000Z"
+        );
+        assert_eq!(page, "status=failed&cargo=a%26b&from=2026-11-01&until=2026-11-30&");
+        let wrong = Entered { from: "soon".to_owned(), ..Entered::default() }.queries();
+        assert_eq!(wrong.0, "&from=soon", "the API refuses it");
     }
 }

@@ -3,7 +3,7 @@
 use std::future::IntoFuture;
 
 use island_coordinator_client::{
-    Client, ClientError, Request,
+    Client, ClientError, JobFilter, Request,
     catalogue::CargoFilter,
     protocol::{
         api::{
@@ -18,6 +18,7 @@ use island_coordinator_client::{
         cargo::{Category, RuntimeType},
         credits::MicroCredits,
         ids::{AccountId, ApiKeyId, BatchId, HostId, InvitationId, JobId, NoticeId, PayoutId, PublicationId},
+        job::JobStatus,
         time::Timestamp,
     },
 };
@@ -49,7 +50,17 @@ async fn jobs() {
     let id = JobId(ID);
     let summary = json!({ "id": NIL, "workload_slug": "x", "status": "running", "created_at": NOW, "completed_at": null });
     let page = json!({ "data": [summary], "meta": { "total": 1, "limit": 5, "offset": 2 } });
-    assert_eq!(line(page, |c| c.jobs(5, 2)).await, "GET /api/v1/jobs?limit=5&offset=2");
+    let all = JobFilter::default();
+    assert_eq!(line(&page, |c| c.jobs(&all, 5, 2)).await, "GET /api/v1/jobs?limit=5&offset=2");
+    let filter = JobFilter {
+        status: Some(JobStatus::Failed),
+        cargo: Some("x".parse().expect("a slug")),
+        from: Some(Timestamp::from_unix_ms(0)),
+        ..all
+    };
+    let filtered = line(page, |c| c.jobs(&filter, 5, 2)).await;
+    let query = "status=failed&workload=x&from=1970-01-01T00%3A00%3A00.000Z&limit=5&offset=2";
+    assert_eq!(filtered, format!("GET /api/v1/jobs?{query}"));
     let job = json!({ "id": NIL, "workload_slug": "x", "status": "pending", "input": {}, "created_at": NOW });
     assert_eq!(line(data(job), |c| c.job(id)).await, format!("GET /api/v1/jobs/{NIL}"));
     let output = data(json!({ "id": NIL, "output": "text" }));

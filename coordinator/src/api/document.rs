@@ -137,6 +137,39 @@ mod tests {
         assert!(checked >= 3, "{checked}");
     }
 
+    /// Parameters of the query that take any text, by operation.
+    const TEXTS: [(&str, &str); 9] = [
+        ("beginLogin", "challenge"),
+        ("confirmLogin", "state"),
+        ("confirmLogin", "code"),
+        ("confirmLogin", "error"),
+        ("listAccounts", "email"),
+        ("listBatches", "after"),
+        ("listFiles", "after"),
+        ("listHosts", "q"),
+        ("listHostsOfAccounts", "q"),
+    ];
+
+    /// Otherwise a client cannot know which values are refused.
+    #[test]
+    fn parameters_of_the_query_describe_what_they_take() {
+        let document = document();
+        let mut texts = BTreeSet::new();
+        let operations = document["paths"].as_object().expect("paths").values();
+        for operation in operations.filter_map(Value::as_object).flat_map(|methods| methods.values()) {
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                let schema = &parameter["schema"];
+                let is_described = ["pattern", "format", "enum"].iter().any(|key| schema.get(key).is_some());
+                if parameter["in"] == "query" && schema["type"] == "string" && !is_described {
+                    let name = |value: &Value| value.as_str().expect("a name").to_owned();
+                    texts.insert((name(&operation["operationId"]), name(&parameter["name"])));
+                }
+            }
+        }
+        let expected = TEXTS.map(|(operation, name)| (operation.to_owned(), name.to_owned()));
+        assert_eq!(texts, BTreeSet::from(expected));
+    }
+
     #[test]
     fn errors_name_their_codes() {
         let document = document();

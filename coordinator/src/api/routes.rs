@@ -19,6 +19,8 @@ use axum::{
     handler::Handler,
     routing::{MethodFilter, on},
 };
+use island_protocol::ids::Slug;
+use schemars::{JsonSchema as _, SchemaGenerator};
 use serde_json::{Value, json};
 
 use super::Api;
@@ -104,6 +106,11 @@ fn format() -> Value {
     json!({"type": "string", "enum": ["json", "csv"], "default": "json"})
 }
 
+/// The slug of a Cargo, as bodies have it.
 fn slug() -> Value {
-    json!({"type": "string", "examples": ["llm-chat"]})
+    Slug::json_schema(&mut SchemaGenerator::default()).to_value()
+}
+
+fn time() -> Value {
+    json!({"type": "string", "format": "date-time"})
 }

@@ -26,6 +26,8 @@ use crate::{
 const CONFIG_FILE: &str = "coordinator.toml";
 /// Where the package has the catalogue.
 const PACKAGED_CATALOGUE: &str = "/usr/share/island/cargos";
+/// Port for NATS.
+const NATS_PORT: u16 = 4222;
 /// Port for NATS over WebSocket, which the reverse proxy of the API passes on.
 const WEBSOCKET_PORT: u16 = 4223;
 
@@ -44,6 +46,13 @@ pub(super) struct Init {
     /// Private key of the certificate, PEM.
     #[arg(long, requires = "tls_certificate", value_name = "FILE")]
     tls_key: Option<PathBuf>,
+    /// Certificate with its chain, PEM, of NATS alone; the API has another one, or a reverse proxy ends TLS for it. Islands then connect to NATS
+    /// directly.
+    #[arg(long, requires = "nats_tls_key", value_name = "FILE")]
+    nats_tls_certificate: Option<PathBuf>,
+    /// Private key of that certificate, PEM.
+    #[arg(long, requires = "nats_tls_certificate", value_name = "FILE")]
+    nats_tls_key: Option<PathBuf>,
     /// Address on which nats-server listens.
     #[arg(long, value_name = "ADDRESS")]
     nats_listen: Option<SocketAddr>,
@@ -92,7 +101,11 @@ pub(super) fn run(settings: &Settings, options: &Init) -> anyhow::Result<ExitCod
             set(&mut document, section, key, value)?;
         }
     }
-    for (section, key, value) in missing(folder, options, has(&document, "database", "url")) {
+    let public_url =
+        options.public_url.clone().or_else(|| entered(&document, "http", "public_url")?.parse().ok());
+    for (section, key, value) in
+        missing(folder, options, public_url.as_ref(), has(&document, "database", "url"))
+    {
         if !has(&document, section, key) {
             set(&mut document, section, key, &value)?;
         }
@@ -128,6 +141,11 @@ fn given(settings: &Settings, options: &Init) -> anyhow::Result<Map<String, Valu
         set("http", "tls", Some(tls.clone()));
         set("nats", "tls", Some(tls));
     }
+    if let (Some(certificate), Some(key)) =
+        (path(&options.nats_tls_certificate)?, path(&options.nats_tls_key)?)
+    {
+        set("nats", "tls", Some(json!({"certificate": certificate, "key": key})));
+    }
     set("nats", "listen", options.nats_listen.map(|address| json!(address)));
     set("nats", "websocket", options.nats_websocket.map(|address| json!(address)));
     set("nats", "dir", path(&options.nats_dir)?.map(|path| json!(path)));
@@ -153,6 +171,7 @@ fn given(settings: &Settings, options: &Init) -> anyhow::Result<Map<String, Valu
 fn missing(
     folder: &Path,
     options: &Init,
+    public_url: Option<&PublicUrl>,
     has_database_url: bool,
 ) -> Vec<(&'static str, &'static str, Value)> {
     let mut missing = vec![("fabric", "dir", json!(folder.join("fabric")))];
@@ -162,24 +181,36 @@ fn missing(
     if Path::new(PACKAGED_CATALOGUE).is_dir() {
         missing.push(("catalogue", "dir", json!(PACKAGED_CATALOGUE)));
     }
-    if let (Some(listen), None) = (options.nats_listen, &options.tls_certificate) {
+    let has_own_tls = options.tls_certificate.is_some();
+    let nats_has_tls = has_own_tls || options.nats_tls_certificate.is_some();
+    let everywhere = IpAddr::from(Ipv6Addr::UNSPECIFIED);
+    if nats_has_tls {
+        missing.push(("nats", "listen", json!(SocketAddr::new(everywhere, NATS_PORT))));
+        // The certificate has the name by which Islands connect, not an address of loopback.
+        let port = options.nats_listen.map_or(NATS_PORT, |address| address.port());
+        let public = options.nats_public_url.as_ref().filter(|url| url.starts_with("tls://"));
+        let url = public.cloned().or_else(|| Some(format!("tls://{}:{port}", public_url?.host())));
+        missing.extend(url.map(|url| ("fabric", "url", json!(url))));
+    } else if let Some(listen) = options.nats_listen {
         let ip = if listen.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { listen.ip() };
         missing.push(("fabric", "url", json!(format!("nats://{}", SocketAddr::new(ip, listen.port())))));
     }
     let Some(url) = &options.public_url else { return missing };
-    if options.tls_certificate.is_some() {
-        let everywhere = IpAddr::from(Ipv6Addr::UNSPECIFIED);
+    if has_own_tls {
         missing.push(("http", "listen", json!(SocketAddr::new(everywhere, url.port()))));
-        missing.push(("nats", "listen", json!(SocketAddr::new(everywhere, 4222))));
-        // The certificate has this name, not an address of loopback.
-        let port = options.nats_listen.map_or(4222, |address| address.port());
-        missing.push(("fabric", "url", json!(format!("tls://{}:{port}", url.host()))));
     } else if !url.is_loopback() {
-        let websocket = SocketAddr::from((Ipv4Addr::LOCALHOST, WEBSOCKET_PORT));
-        missing.push(("nats", "websocket", json!(websocket)));
+        if !nats_has_tls {
+            let websocket = SocketAddr::from((Ipv4Addr::LOCALHOST, WEBSOCKET_PORT));
+            missing.push(("nats", "websocket", json!(websocket)));
+        }
         missing.push(("http", "trusted_proxies", json!(["127.0.0.0/8", "::1/128"])));
     }
     missing
+}
+
+/// The text that a key has in the file.
+fn entered<'a>(document: &'a DocumentMut, section: &str, key: &str) -> Option<&'a str> {
+    document.get(section)?.as_table_like()?.get(key)?.as_str()
 }
 
 fn has(document: &DocumentMut, section: &str, key: &str) -> bool {
@@ -238,6 +269,66 @@ mod tests {
             changed,
             "# Mine.\n[http]\nlisten = \"0.0.0.0:1\" # local\n# No limit.\ndrain_s = 3\n\n[nats]\nreplicas = 3\nnodes = { n1 = \"a:1\" }\n"
         );
+    }
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        init: Init,
+    }
+
+    /// The settings that are added for these options, by name.
+    fn added(arguments: &[&str], public_url: Option<&str>) -> Map<String, Value> {
+        let line =
+            <Line as clap::Parser>::try_parse_from(std::iter::once("init").chain(arguments.iter().copied()));
+        let init = line.expect("options").init;
+        let entered = public_url.map(|url| url.parse::<PublicUrl>().expect("an address"));
+        let url = init.public_url.clone().or(entered);
+        let added = missing(Path::new("/x"), &init, url.as_ref(), true);
+        added.into_iter().map(|(section, key, value)| (format!("{section}.{key}"), value)).collect()
+    }
+
+    #[test]
+    fn a_certificate_of_nats_alone_leaves_the_api_to_the_proxy() {
+        let own = ["--nats-tls-certificate", "/c.pem", "--nats-tls-key", "/k.pem"];
+        let with = |more: &[&'static str]| [&own[..], more].concat();
+        let proxied = added(&with(&["--public-url", "https://a.example.org"]), None);
+        assert_eq!(proxied["fabric.url"], "tls://a.example.org:4222");
+        assert_eq!(proxied["nats.listen"], "[::]:4222");
+        assert!(proxied.contains_key("http.trusted_proxies"));
+        assert!(
+            !proxied.contains_key("nats.websocket") && !proxied.contains_key("http.listen"),
+            "{proxied:?}"
+        );
+        let named = added(
+            &with(&[
+                "--public-url",
+                "https://a.example.org",
+                "--nats-public-url",
+                "tls://nats.example.org:4333",
+            ]),
+            None,
+        );
+        assert_eq!(named["fabric.url"], "tls://nats.example.org:4333");
+        // A network that has an address already.
+        let later = added(&with(&["--nats-listen", "0.0.0.0:4444"]), Some("https://a.example.org"));
+        assert_eq!(later["fabric.url"], "tls://a.example.org:4444");
+        let both = added(
+            &with(&[
+                "--tls-certificate",
+                "/a.pem",
+                "--tls-key",
+                "/b.pem",
+                "--public-url",
+                "https://a.example.org",
+            ]),
+            None,
+        );
+        assert_eq!(both["http.listen"], "[::]:443");
+        let none = added(&["--public-url", "https://a.example.org"], None);
+        assert_eq!((none["nats.websocket"].as_str(), none.get("fabric.url")), (Some("127.0.0.1:4223"), None));
+        let alone = ["init", "--nats-tls-certificate", "/c.pem"];
+        assert!(<Line as clap::Parser>::try_parse_from(alone).is_err(), "the key is missing");
     }
 
     #[test]

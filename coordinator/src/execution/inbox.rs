@@ -17,12 +17,13 @@ use island_daemon::{chain::Chain, latest::Latest};
 use island_protocol::{
     FABRIC_VERSION, MAX_MESSAGE_BYTES,
     fabric::{
-        Heartbeat, Lease, LeaseRenewal, LeaseReply, Output, OutputReply, Register, Registered,
+        Heartbeat, Introduction, Lease, LeaseRenewal, LeaseReply, Output, OutputReply, Register, Registered,
         SIGNATURE_HEADER, Status, signed_bytes,
     },
     ids::{AttemptKey, HostId, InstanceId},
     subjects::{self, HostTopic},
     time::Timestamp,
+    version::{Mismatch, VERSIONS, Versions, negotiate},
 };
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -266,7 +267,8 @@ impl Execution {
 
     fn on_heartbeat(&self, message: &async_nats::Message) {
         let Some((host, heartbeat)) = from_host::<Heartbeat>(message) else { return };
-        if heartbeat.host_id == host {
+        // An Island whose registration was refused is not online.
+        if heartbeat.host_id == host && VERSIONS.contains(heartbeat.v) {
             self.context.fleet.heartbeat(heartbeat, Instant::now(), self.context.clock.now());
         }
     }
@@ -319,8 +321,14 @@ impl Execution {
     }
 
     async fn on_register(&self, message: &async_nats::Message) {
+        let Some(introduction) = parsed::<Introduction>(&message.subject, &message.payload) else { return };
+        let host = introduction.host_id;
+        let versions = introduction.versions.unwrap_or(Versions::only(introduction.v));
+        let version = match negotiate(versions, VERSIONS) {
+            Ok(version) => version,
+            Err(mismatch) => return self.refuse_versions(&introduction, mismatch, message).await,
+        };
         let Some(register) = parsed::<Register>(&message.subject, &message.payload) else { return };
-        let host = register.host_id;
         if !has_valid_names(&register) || register.holding.len() > MAX_ATTEMPTS {
             tracing::warn!(%host, "registration with invalid names or too many attempts dropped");
             return;
@@ -330,13 +338,8 @@ impl Execution {
         }
         let now = self.context.clock.now();
         let kind = self.context.fleet.register(&register, Instant::now(), now);
-        let registered = Registered {
-            v: FABRIC_VERSION,
-            heartbeat_ms: self.context.heartbeat.as_millis() as u64,
-            lease_ms: self.context.timeouts.lease.as_millis() as u64,
-            drop: Vec::new(),
-            duplicate: kind == RegistrationKind::Duplicate,
-        };
+        let duplicate = kind == RegistrationKind::Duplicate;
+        let registered = Registered { duplicate, ..self.registered(version) };
         if registered.duplicate {
             tracing::warn!(%host, name = register.name, "two agents have this Island's identity; one of them is ignored");
             let Some(reply) = &message.reply else { return };
@@ -355,6 +358,37 @@ impl Execution {
         let Some(reply) = &message.reply else { return };
         let answer = Registered { drop, ..registered };
         self.context.link.reply_to_island(host, reply, &answer).await;
+    }
+
+    /// The answer to an Island that speaks this version.
+    fn registered(&self, version: u32) -> Registered {
+        Registered {
+            v: version,
+            versions: Some(VERSIONS),
+            heartbeat_ms: self.context.heartbeat.as_millis() as u64,
+            lease_ms: self.context.timeouts.lease.as_millis() as u64,
+            drop: Vec::new(),
+            duplicate: false,
+        }
+    }
+
+    /// Gives an Island no jobs that has no version in common with this coordinator, and answers with the versions of this one. An agent from
+    /// before versions were negotiated would take any answer as a registration, and gets none.
+    async fn refuse_versions(
+        &self,
+        introduction: &Introduction,
+        mismatch: Mismatch,
+        message: &async_nats::Message,
+    ) {
+        let host = introduction.host_id;
+        if !self.is_admitted(host, introduction.sent_at, message).await {
+            return;
+        }
+        if self.context.fleet.refuse(host, mismatch) {
+            tracing::warn!(%host, island = %mismatch.island, coordinator = %mismatch.coordinator, "an Island with other versions of the fabric protocol is refused; upgrade {}", mismatch.outdated());
+        }
+        let Some(reply) = message.reply.as_ref().filter(|_| introduction.versions.is_some()) else { return };
+        self.context.link.reply_to_island(host, reply, &self.registered(FABRIC_VERSION)).await;
     }
 
     async fn store_registration(&self, register: &Register, now: Timestamp) -> Result<(), StoreError> {
@@ -401,6 +435,9 @@ impl Execution {
         let Received { message, unapplied, .. } = received;
         let Some(renewal) = parsed::<LeaseRenewal>(&message.subject, &message.payload) else { return };
         let host = renewal.host_id;
+        if !VERSIONS.contains(renewal.v) {
+            return;
+        }
         if renewal.jobs.len() > MAX_ATTEMPTS {
             return tracing::warn!(%host, jobs = renewal.jobs.len(), "renewal of too many leases dropped");
         }

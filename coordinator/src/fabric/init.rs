@@ -289,6 +289,20 @@ mod tests {
     }
 
     #[test]
+    fn a_websocket_for_the_reverse_proxy_has_no_certificate() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let tls = Some(Tls { certificate: "/c.pem".into(), key: "/k.pem".into() });
+        for (websocket, certificates) in [("127.0.0.1:4223", 1), ("0.0.0.0:443", 2)] {
+            let websocket = Some(websocket.parse().expect("an address"));
+            let nats = NatsSettings { tls: tls.clone(), websocket, ..NatsSettings::default() };
+            let conf = init(&folder.path().join("fabric"), &nats, at(1)).expect("init").remove(0);
+            let text = fs::read_to_string(conf).expect("text");
+            assert_eq!(text.matches("cert_file: \"/c.pem\"").count(), certificates, "{text}");
+            assert_eq!(text.contains("no_tls: true"), certificates == 1, "{text}");
+        }
+    }
+
+    #[test]
     fn keys_that_cannot_be_read_are_not_replaced() {
         let folder = tempfile::tempdir().expect("a folder");
         let dir = folder.path();

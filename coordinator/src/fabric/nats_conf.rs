@@ -69,7 +69,8 @@ fn write(
     writeln!(text, "max_payload: {MAX_MESSAGE_BYTES}")?;
     if let Some(websocket) = settings.websocket {
         writeln!(text, "websocket {{\n  listen: \"{websocket}\"")?;
-        match &settings.tls {
+        // A reverse proxy on this machine ends TLS, also where other connections use a certificate.
+        match settings.tls.as_ref().filter(|_| !websocket.ip().is_loopback()) {
             Some(tls) => text.push_str(&tls_block("  ", Some(tls))),
             None => writeln!(text, "  # The reverse proxy ends TLS.\n  no_tls: true")?,
         }

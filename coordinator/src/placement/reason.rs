@@ -2,20 +2,37 @@
 
 use std::collections::BTreeMap;
 
+use strum::VariantNames as _;
+
 /// The reason in `waiting` of a job whose Cargo was removed from the catalogue.
 pub(crate) const UNKNOWN_CARGO: &str = "unknown_cargo";
 
 /// The reason under which operators find jobs that wait while no Island is online.
 pub(crate) const NO_ISLAND: &str = "no_island";
 
+/// The names of the reasons that waiting jobs may have.
+pub(crate) fn reason_names() -> impl Iterator<Item = &'static str> {
+    Reason::VARIANTS.iter().copied().chain([UNKNOWN_CARGO, NO_ISLAND])
+}
+
 /// Whether waiting jobs may have a reason of this name.
 pub(crate) fn is_reason(name: &str) -> bool {
-    name == UNKNOWN_CARGO || name == NO_ISLAND || name.parse::<Reason>().is_ok()
+    reason_names().any(|reason| reason == name)
 }
 
 /// Why an Island cannot take a job.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::EnumString, strum::IntoStaticStr,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    strum::EnumString,
+    strum::VariantNames,
+    strum::IntoStaticStr,
 )]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Reason {

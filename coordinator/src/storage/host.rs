@@ -155,6 +155,8 @@ fn admin_view(row: &Row) -> Result<AdminHost, StoreError> {
         agent_version: row.try_get("agent_version").context("read a column")?,
         region: row.try_get("region").context("read a column")?,
         status: None,
+        fabric_version: None,
+        incompatible: None,
         suspended: account::suspension(row)?,
         trust: parsed(row, "trust")?,
         note: row.try_get("note").context("read a column")?,
@@ -384,4 +386,65 @@ pub(crate) async fn karma(pool: &Pool) -> Result<Vec<(HostId, i64)>, StoreError>
         .await
         .context("list karma")?;
     rows.iter().map(|row| Ok((parsed(row, "id")?, integer(row, "karma_ms")?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use island_protocol::credits::MicroCredits;
+
+    use super::*;
+    use crate::{
+        clock::Clock,
+        commands::admin::create_account,
+        config::Database,
+        storage::{Store, commit},
+    };
+
+    const ISLANDS: i64 = 10_000;
+
+    #[tokio::test]
+    async fn a_page_of_ten_thousand_islands_reads_its_rows_in_order() {
+        let dir = tempfile::tempdir().expect("folder");
+        let settings = Database { path: dir.path().join("island.db"), ..Database::default() };
+        let store = Store::open(&settings).await.expect("database");
+        let account =
+            create_account(&store, "a@example.org", false, MicroCredits::ZERO, Clock::System.now()).await;
+        let account = account.expect("account");
+        let mut tx = store.begin().await.expect("begun");
+        // One in ten has left.
+        sqlx::query(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1) \
+             INSERT INTO hosts (id, account_id, public_key, name, created_at, changed_at, left_at) \
+             SELECT printf('00000000-0000-0000-0000-%012x', i), $2, 'key ' || i, 'island ' || i, i / 3, i, \
+             CASE i % 10 WHEN 0 THEN i END FROM n",
+        )
+        .bind(ISLANDS)
+        .bind(account.to_string())
+        .execute(&mut *tx)
+        .await
+        .expect("Islands");
+        commit(tx).await.expect("committed");
+        let reader = store.reader();
+        let left = ISLANDS / 10;
+        let remaining = (ISLANDS - left).unsigned_abs();
+        let mut names = Vec::new();
+        for offset in [0, 4_500, remaining - 10, remaining] {
+            let (page, total) = admin_page(reader, None, "", 25, offset).await.expect("a page");
+            assert_eq!(total, remaining);
+            assert_eq!(page.len() as u64, 25.min(remaining - offset), "{offset}");
+            let order = |island: &AdminHost| (island.created_at, island.id);
+            assert!(page.windows(2).all(|pair| order(&pair[0]) < order(&pair[1])), "{offset}");
+            names.extend(page.into_iter().map(|island| island.name));
+        }
+        assert_eq!((names[0].as_str(), names[9].as_str()), ("island 1", "island 11"));
+        assert_eq!(names.last().map(String::as_str), Some("island 9999"));
+        let (found, total) = admin_page(reader, Some(account), "island 999", 25, 0).await.expect("a page");
+        assert_eq!((found.len(), total), (10, 10), "999 and 9991 to 9999");
+
+        let plan = format!("EXPLAIN QUERY PLAN {ADMIN_VIEW} ORDER BY created_at, id LIMIT 25 OFFSET 4500");
+        let plan = sqlx::query(AssertSqlSafe(plan)).fetch_all(reader).await.expect("a plan");
+        let plan = plan.iter().map(|row| row.get::<String, _>("detail")).collect::<Vec<_>>().join("; ");
+        assert!(plan.contains("hosts_listed") && !plan.contains("TEMP B-TREE"), "{plan}");
+        store.close().await;
+    }
 }

@@ -13,7 +13,7 @@ use crate::config::DatabaseUrl;
 const LOCK: i64 = 0x0069_736c_616e_6401;
 
 /// Name, and what follows `ON`.
-const INDEXES: [(&str, &str); 3] = [
+const INDEXES: [(&str, &str); 4] = [
     (
         "jobs_queue",
         "jobs (priority DESC, created_at, id) \
@@ -27,6 +27,11 @@ const INDEXES: [(&str, &str); 3] = [
     (
         "jobs_unmet",
         "jobs (completed_at, workload_slug) WHERE only_host IS NULL AND error_code = 'no_island_available'",
+    ),
+    (
+        "jobs_ended_of_account",
+        "jobs (account_id, created_at DESC, id DESC, status, workload_slug, api_key_id) \
+         WHERE COALESCE(only_host, '') = '' AND status IN ('completed', 'failed', 'cancelled', 'timeout')",
     ),
 ];
 

@@ -4,6 +4,7 @@
 mod adopt;
 mod end;
 mod events;
+mod list;
 mod queue;
 mod read;
 
@@ -12,8 +13,9 @@ pub(crate) use adopt::{
 };
 pub(crate) use end::{Ending, end};
 pub(crate) use events::{events, has_ended, piece};
+pub(crate) use list::{JobFilter, Position, page};
 pub(crate) use queue::{WaitingFilter, waiting, waiting_by_cargo};
-pub(crate) use read::{get, open_by_status, page, recent, was_checked};
+pub(crate) use read::{get, open_by_status, recent, was_checked};
 
 use island_protocol::{
     credits::MicroCredits,

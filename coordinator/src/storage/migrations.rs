@@ -3,11 +3,13 @@
 use std::borrow::Cow;
 
 use sqlx::{
-    SqlSafeStr as _,
-    migrate::{Migration, MigrationType, Migrator},
+    Row as _, SqlSafeStr as _,
+    migrate::{MigrateError, Migration, MigrationType, Migrator},
 };
 
 use super::{Dialect, Pool, QueryContext as _, StoreError, integer};
+
+const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// File name without `.sql`, and content. Listed by hand: `sqlx::migrate!` would build SQLite and both drivers a second time, for the
 /// compiler's side.
@@ -19,9 +21,9 @@ macro_rules! files {
     };
 }
 
-const SHARED: &[File] = files!["": "0001_start", "0002_keys_and_limits", "0006_coordinators", "0013_pairings", "0014_checks", "0015_books", "0016_coordinator_id", "0020_listing", "0022_market", "0023_retention", "0024_revocations", "0025_compatibility", "0031_job_parts", "0032_uncounted", "0034_operators", "0035_quotas", "0036_operators_and_owners", "0037_sign_in", "0038_publications", "0039_agreements", "0040_sessions", "0042_files", "0043_batches", "0044_webhooks", "0050_usage"];
-const SQLITE: &[File] = files!["sqlite/": "0005_guards", "0012_counters", "0021_counts", "0026_pieces_stay", "0030_claim_nonces", "0033_uncounted", "0041_conversations", "0051_filters"];
-const POSTGRES: &[File] = files!["postgres/": "0005_guards", "0012_counters", "0021_counts", "0026_pieces_stay", "0030_claim_nonces", "0033_uncounted", "0041_conversations", "0051_filters"];
+const SHARED: &[File] = files!["": "0001_start", "0002_keys_and_limits", "0006_coordinators", "0013_pairings", "0014_checks", "0015_books", "0016_coordinator_id", "0020_listing", "0022_market", "0023_retention", "0024_revocations", "0025_compatibility", "0031_job_parts", "0032_uncounted", "0034_operators", "0035_quotas", "0036_operators_and_owners", "0037_sign_in", "0038_publications", "0039_agreements", "0040_sessions", "0042_files", "0043_batches", "0044_webhooks", "0050_usage", "0053_migrated_by"];
+const SQLITE: &[File] = files!["sqlite/": "0005_guards", "0012_counters", "0021_counts", "0026_pieces_stay", "0030_claim_nonces", "0033_uncounted", "0041_conversations", "0051_filters", "0052_jobs_of_account"];
+const POSTGRES: &[File] = files!["postgres/": "0005_guards", "0012_counters", "0021_counts", "0026_pieces_stay", "0030_claim_nonces", "0033_uncounted", "0041_conversations", "0051_filters", "0052_jobs_of_account"];
 
 fn of(dialect: Dialect) -> Vec<Migration> {
     let own = match dialect {
@@ -51,10 +53,33 @@ pub(super) async fn run(dialect: Dialect, pool: &Pool) -> Result<(), StoreError>
 async fn run_all(migrations: Vec<Migration>, pool: &Pool) -> Result<(), StoreError> {
     let newest = migrations.iter().map(|migration| migration.version).max().unwrap_or_default();
     let mut migrator = Migrator::with_migrations(migrations);
-    migrator.set_ignore_missing(true).run(pool.connections()).await.map_err(StoreError::Migrate)?;
-    let oldest = sqlx::query("SELECT MAX(oldest) AS oldest FROM compatibility").fetch_one(pool).await;
-    let oldest = integer(&oldest.context("read the compatibility of the database")?, "oldest")?;
-    if oldest > newest { Err(StoreError::TooNew { oldest, newest }) } else { Ok(()) }
+    migrator.set_ignore_missing(true).run(pool.connections()).await.map_err(|error| match error {
+        MigrateError::VersionMismatch(version) => StoreError::Foreign { version },
+        error => StoreError::Migrate(error),
+    })?;
+    let row = sqlx::query(
+        "SELECT oldest, migrated_by, (SELECT MAX(version) FROM _sqlx_migrations) AS applied FROM compatibility",
+    )
+    .fetch_one(pool)
+    .await
+    .context("read the compatibility of the database")?;
+    let (oldest, applied) = (integer(&row, "oldest")?, integer(&row, "applied")?);
+    let by: Option<String> = row.try_get("migrated_by").context("read a column")?;
+    if oldest > newest {
+        let needed = by
+            .map_or_else(|| "a newer island-coordinator".to_owned(), |by| format!("island-coordinator {by}"));
+        return Err(StoreError::TooNew { oldest, newest, needed });
+    }
+    if applied > newest {
+        tracing::info!(applied, newest, "a newer coordinator migrated the database; this one can use it");
+    } else if by.as_deref() != Some(PROGRAM_VERSION) {
+        sqlx::query("UPDATE compatibility SET migrated_by = $1")
+            .bind(PROGRAM_VERSION)
+            .execute(pool)
+            .await
+            .context("record the version of the coordinator")?;
+    }
+    Ok(())
 }
 
 /// The newest migration of this program.
@@ -101,6 +126,22 @@ mod tests {
         run_all(all, &pool).await.expect("the newest one migrates");
         let error = run(Dialect::Sqlite, &pool).await.expect_err("the older one refuses");
         assert!(matches!(error, StoreError::TooNew { oldest: 9001, .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_migration_with_another_content_is_named() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = sqlx::sqlite::SqliteConnectOptions::new();
+        let file = file.filename(dir.path().join("island.db")).create_if_missing(true);
+        let pool = crate::storage::open::pool(&file, 1, &[]).await.expect("database");
+        run(Dialect::Sqlite, &pool).await.expect("migrated");
+        let mut other = of(Dialect::Sqlite);
+        other.pop();
+        let last = newest(Dialect::Sqlite);
+        let name: &'static str = format!("{last:04}_other").leak();
+        other.push(migration(&(name, "CREATE TABLE other (id TEXT)")));
+        let error = run_all(other, &pool).await.expect_err("refused").to_string();
+        assert!(error.contains(&format!("migration {last} ")), "{error}");
     }
 
     /// The tables that grow with every job.

@@ -58,6 +58,12 @@ pub struct AdminHost {
     /// Version of its agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
+    /// Version of the fabric's messages that it sends, while it is online at the coordinator of this answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabric_version: Option<u32>,
+    /// Why the coordinator of this answer refuses it, if they have no version of the messages in common.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incompatible: Option<String>,
     /// Region that it reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,

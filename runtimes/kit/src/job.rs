@@ -53,6 +53,13 @@ impl Job {
         Self { events: events.clone(), stop, work: work.clone(), used: Arc::default() }
     }
 
+    /// A job whose events `events` receives.
+    #[cfg(test)]
+    pub(crate) fn sending(events: EventSink) -> Self {
+        let stop = Stop::new(tokio_util::sync::CancellationToken::new());
+        Self { events, stop, work: WorkCounter::default(), used: Arc::default() }
+    }
+
     /// Its cancellation.
     pub fn stop(&self) -> &Stop {
         &self.stop

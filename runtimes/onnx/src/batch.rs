@@ -38,6 +38,10 @@ const LANE: Limits = Limits { tokens: 512, tenths: 0, each: 8 };
 /// One text at a time.
 const ALONE: Limits = Limits { tokens: 0, tenths: 0, each: 0 };
 
+/// Networks that read beyond the end of a text, whatever the attention mask is: padding changes their results.
+const READ_PADDING: [&str; 7] =
+    ["canine", "convbert", "fnet", "funnel", "mobilebert", "nystromformer", "yoso"];
+
 /// Outputs that have one number per token.
 const ALONG_TEXT: [&str; 2] = ["start_logits", "end_logits"];
 
@@ -69,6 +73,7 @@ pub struct Batcher {
     graph: Graph,
     pad_id: i64,
     alone: bool,
+    pads: bool,
     queue: Mutex<Queue>,
     /// Texts were answered, or a lane became free.
     changed: Condvar,
@@ -113,9 +118,16 @@ impl Drop for Announce<'_> {
 }
 
 impl Batcher {
-    /// Pads shorter texts with `pad_id`.
-    pub fn new(graph: Graph, pad_id: i64) -> Self {
-        Self { alone: graph.scales_by_run(), graph, pad_id, queue: Mutex::default(), changed: Condvar::new() }
+    /// Pads shorter texts with `pad_id`, unless the results of a model of this type depend on it.
+    pub fn new(graph: Graph, pad_id: i64, model_type: &str) -> Self {
+        Self {
+            alone: graph.scales_by_run(),
+            pads: !READ_PADDING.contains(&model_type),
+            graph,
+            pad_id,
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+        }
     }
 
     /// The graph.
@@ -170,7 +182,8 @@ impl Batcher {
         let lane = self.graph.lanes().try_enter(*idle > 0 && waiting.len() > 1)?;
         let lengths: Vec<usize> = waiting.iter().map(|one| one.row.ids.len()).collect();
         let limits = if lane.is_wide() { WIDE } else { LANE };
-        let mut places = choose(&lengths, if self.alone { ALONE } else { limits });
+        let limits = if self.alone { ALONE } else { limits };
+        let mut places = choose(&lengths, if self.pads { limits } else { limits.without_padding() });
         // Leaves texts for the other idle threads.
         let sharers = 1 + lane.free_beside().min(*idle);
         places.truncate(lengths.len().div_ceil(sharers));
@@ -262,6 +275,11 @@ fn choose(lengths: &[usize], limits: Limits) -> Vec<usize> {
 }
 
 impl Limits {
+    /// The same for texts of equal length.
+    fn without_padding(self) -> Self {
+        Self { tenths: 0, each: 0, ..self }
+    }
+
     /// Whether the padding of a run is within the limits.
     fn allow(self, padding: usize, whole: usize, rows: usize) -> bool {
         padding * 10 <= whole * self.tenths + (rows - 1) * self.each * 10
@@ -289,6 +307,13 @@ mod tests {
     }
 
     #[test]
+    fn texts_of_equal_length_are_batched_where_padding_changes_results() {
+        for limits in [WIDE, LANE] {
+            assert_eq!(choose(&[20, 19, 20, 21], limits.without_padding()), [0, 2]);
+        }
+    }
+
+    #[test]
     fn each_text_gets_its_own_part_only() {
         let shapes = |name: &str, shape: &[usize]| {
             let parts = split(name, &ArrayD::zeros(shape), &[6, 4])?;
@@ -306,7 +331,7 @@ mod tests {
     proptest! {
         #[test]
         fn padding_is_limited(lengths in proptest::collection::vec(1_usize..600, 1..200)) {
-            for limits in [WIDE, LANE, ALONE] {
+            for limits in [WIDE, LANE, ALONE, WIDE.without_padding()] {
                 let places = choose(&lengths, limits);
                 prop_assert_eq!(places[0], 0);
                 prop_assert!(places.windows(2).all(|pair| pair[0] < pair[1]));

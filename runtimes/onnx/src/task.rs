@@ -8,12 +8,13 @@ use island_runtimes_kit::{
     error::{EngineError, ErrorKind},
     pipeline::Pipeline,
     repository::Repository,
+    text::tokens::Tokens,
 };
 use ort::environment::Environment;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::{speech, text, vision};
+use crate::{batch::Batcher, speech, text, vision};
 
 /// The parts of which a pipeline is loaded.
 #[derive(Debug)]
@@ -51,6 +52,16 @@ impl Loader<'_> {
     pub fn graph_with_lanes(&self, stems: &[&str]) -> Result<Graph, EngineError> {
         let files = self.first_file(stems)?;
         Ok(self.noted(Graph::load_with_lanes(self.environment, &files, self.resources)?))
+    }
+
+    /// Loads the graph of a model that labels or embeds texts.
+    pub fn text_graph(&self, tokens: &Tokens) -> Result<Batcher, EngineError> {
+        let graph = self.graph_with_lanes(&["model"])?;
+        if graph.inputs().iter().any(|input| input.name == "token_type_ids") {
+            tokens.check_types()?;
+        }
+        let kind = self.repository.config.get("model_type").and_then(Value::as_str).unwrap_or_default();
+        Ok(Batcher::new(graph, tokens.pad_id, kind))
     }
 
     /// Loads a graph that may be absent.

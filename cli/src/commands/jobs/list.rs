@@ -1,10 +1,11 @@
 //! `island jobs list`.
 
 use anyhow::Result;
-use island_coordinator_client::Client;
+use island_coordinator_client::{Client, JobFilter};
 
 use crate::{
-    args::Paging,
+    args::ListJobs,
+    commands::select,
     output::{Column, Output, text::duration},
 };
 
@@ -16,8 +17,14 @@ const COLUMNS: [Column; 5] = [
     Column::of("created").drop(1),
 ];
 
-pub(super) async fn list(page: &Paging, client: &Client, output: &Output) -> Result<()> {
-    let answer = client.jobs(page.limit, page.offset).answer().await?;
+pub(super) async fn list(options: &ListJobs, client: &Client, output: &Output) -> Result<()> {
+    let key = match &options.key {
+        Some(key) => Some(select::key(client, key).await?),
+        None => None,
+    };
+    let &ListJobs { status, from, until, ref page, .. } = options;
+    let filter = JobFilter { status, cargo: options.cargo.clone(), key, from, until };
+    let answer = client.jobs(&filter, page.limit, page.offset).answer().await?;
     if output.is_json() {
         return output.json(&answer.body);
     }
@@ -30,7 +37,8 @@ pub(super) async fn list(page: &Paging, client: &Client, output: &Output) -> Res
             output.moment(job.created_at),
         ]
     });
-    output.table(&COLUMNS, rows.collect(), "No jobs yet.")?;
+    let none = if filter == JobFilter::default() { "No jobs yet." } else { "No such jobs." };
+    output.table(&COLUMNS, rows.collect(), none)?;
     let (shown, meta) = (answer.value.data.len() as u64, answer.value.meta);
     if meta.offset + shown < meta.total {
         output.note(&format!("{} more: --offset {}", meta.total - meta.offset - shown, meta.offset + shown));

@@ -39,6 +39,8 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
     let row = |island: &AdminHost| {
         let state = if let Some(suspension) = &island.suspended {
             Cell::Badge(Tone::Bad, format!("{}: {}", t("island.suspended"), suspension.reason))
+        } else if let Some(refusal) = &island.incompatible {
+            Cell::Badge(Tone::Bad, refusal.clone())
         } else {
             let (tone, text) = badge(island.status.as_deref().unwrap_or("offline"));
             Cell::Badge(tone, text)

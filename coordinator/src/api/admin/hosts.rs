@@ -46,7 +46,10 @@ pub(in crate::api) async fn list(
         host::admin_page(reader, account, &filter.text, requested.limit, requested.offset).await?
     };
     for island in &mut data {
+        let (version, mismatch) = context.fleet.versions(island.id);
         island.status = Some(context.fleet.status_of(island.id, now).unwrap_or("offline").to_owned());
+        island.fabric_version = version;
+        island.incompatible = mismatch.map(|mismatch| mismatch.to_string());
     }
     Ok(Json(Page { data, meta: PageMeta { total, ..requested } }))
 }

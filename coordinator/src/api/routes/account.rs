@@ -14,7 +14,7 @@ use island_protocol::{
 };
 use serde_json::json;
 
-use super::{Routes, format, uuid};
+use super::{Routes, format, slug, time, uuid};
 use crate::{
     api::{account, fabric, keys, ledger, login, quotas, signup, statement as statements, usage},
     openapi::operation::Operation,
@@ -28,7 +28,7 @@ fn on_key(id: &'static str, summary: &'static str, scope: Scope) -> Operation {
 
 /// Adds the parameters and answers of a statement.
 pub(super) fn statement(operation: Operation) -> Operation {
-    let time = json!({"type": "string", "format": "date-time"});
+    let time = time();
     operation
         .about("Sums as JSON, or every entry as CSV, without the holds of open jobs.")
         .query("from", false, "Begin; the begin of this month, UTC, by default.", &time)
@@ -40,12 +40,12 @@ pub(super) fn statement(operation: Operation) -> Operation {
 
 /// Adds the parameters and answers of an account's usage.
 fn used(operation: Operation) -> Operation {
-    let time = json!({"type": "string", "format": "date-time"});
+    let time = time();
     operation
         .about("Ended jobs with their tokens and credits, without refunds, as JSON or CSV. Days are whole, in UTC, at most 92.")
         .query("from", false, "A time in the first day; two weeks ago by default.", &time)
         .query("until", false, "End of the last day, or a time in it; now by default.", &time)
-        .query("workload", false, "Only this Cargo.", &json!({"type": "string"}))
+        .query("workload", false, "Only this Cargo.", &slug())
         .query("key", false, "Only this key.", &uuid())
         .query("format", false, "`json`, or `csv` with a line for each row.", &format())
         .fails(&[Code::InvalidRequest])

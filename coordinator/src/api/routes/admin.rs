@@ -24,6 +24,7 @@ use crate::{
         quotas, refund,
     },
     openapi::operation::Operation,
+    placement::reason_names,
 };
 
 const TAG: &str = "Operators";
@@ -239,9 +240,9 @@ fn islands(routes: Routes) -> Routes {
             Operation::keyed(TAG, "listWaitingJobs", "Jobs that wait for an Island, and why", Scope::Read)
                 .about("In the order in which they are placed. Reasons are those of the coordinator that answers; jobs of others have none.")
                 .paged()
-                .query("workload", false, "Only jobs of this Cargo.", &json!({"type": "string"}))
+                .query("workload", false, "Only jobs of this Cargo.", &slug())
                 .query("account", false, "Only jobs of this account.", &uuid())
-                .query("reason", false, "Only jobs for which some Island has this reason, such as `no_slot`, or `no_island`.", &json!({"type": "string"}))
+                .query("reason", false, "Only jobs for which some Island has this reason, such as `no_slot`, or `no_island`.", &json!({"type": "string", "enum": reason_names().collect::<Vec<_>>()}))
                 .answers::<Queue>(200, "A page of jobs, with the number of jobs for each reason and Cargo"),
         )
         .get(

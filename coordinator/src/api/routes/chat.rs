@@ -18,7 +18,7 @@ use island_protocol::{
 };
 use serde_json::json;
 
-use super::{Routes, slug};
+use super::Routes;
 use crate::{
     api::{
         audio::{self, AudioAnswer},
@@ -309,7 +309,11 @@ fn openai(routes: Routes) -> Routes {
             "/models/{name}",
             models::get,
             Operation::keyed("Chat", "getModel", "One model", Scope::Read)
-                .segment("name", "Slug or alias of a model.", &slug())
+                .segment(
+                    "name",
+                    "Slug or alias of a model.",
+                    &json!({"type": "string", "examples": ["llm-chat"]}),
+                )
                 .fails(&[Code::WorkloadNotFound])
                 .answers::<Model>(200, "The model"),
         )

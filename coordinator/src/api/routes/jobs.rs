@@ -1,5 +1,6 @@
 //! Jobs.
 
+use island_protocol::job::JobStatus;
 use island_protocol::{
     api::{
         CancelledJob, Data, DeletedJobData, JobOutput, JobSummary, JobView, Page, SubmitJob, SubmittedJob,
@@ -7,9 +8,9 @@ use island_protocol::{
     },
     problem::Code,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Routes, uuid};
+use super::{Routes, slug, time, uuid};
 use crate::{
     api::jobs::{cancel, delete_data, get, list, stream, submit},
     openapi::operation::Operation,
@@ -21,6 +22,11 @@ const EVENTS: &str = "id: 1\nevent: status\ndata: {\"type\":\"status\",\"state\"
 
 const STREAM: &str = "Each event has an `id`, counted from 1 without gaps, the event's name, and JSON data. The last one \
      is `done` or `error`. After a lost connection, send `Last-Event-ID` to get the events after it; an ended job is replayed from there to its end.";
+
+fn states() -> Value {
+    let names: Vec<&str> = JobStatus::ALL.iter().map(|status| status.as_str()).collect();
+    json!({"type": "string", "enum": names})
+}
 
 pub(super) fn add(routes: Routes) -> Routes {
     let one = |id, summary, scope| {
@@ -34,7 +40,13 @@ pub(super) fn add(routes: Routes) -> Routes {
             list::list,
             Operation::keyed("Jobs", "listJobs", "List your jobs, newest first", Scope::Read)
                 .paged()
+                .about("`total` of a list with a filter counts 10,000 jobs at most. With `status`, states are those that are stored, which follow within a second.")
                 .query("after", false, "Last job of the page before: entries newer than it are left out.", &uuid())
+                .query("status", false, "Only jobs in this state.", &states())
+                .query("workload", false, "Only jobs of this Cargo.", &slug())
+                .query("key", false, "Only jobs that were submitted with this key.", &uuid())
+                .query("from", false, "Only jobs that were created at this time or later.", &time())
+                .query("until", false, "Only jobs that were created before this time.", &time())
                 .answers::<Page<JobSummary>>(200, "A page of jobs"),
         )
         .post(

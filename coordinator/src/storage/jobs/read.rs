@@ -1,7 +1,7 @@
 //! Reading jobs.
 
 use island_protocol::{
-    api::{JobError, JobSummary},
+    api::JobError,
     credits::MicroCredits,
     ids::{AccountId, HostId, JobId},
     job::JobStatus,
@@ -10,7 +10,7 @@ use island_protocol::{
 use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::{
-    job::{End, Job, duration_ms},
+    job::{End, Job},
     storage::{Pool, QueryContext as _, Row, StoreError, integer, json, moment, parsed},
 };
 
@@ -79,64 +79,6 @@ pub(crate) async fn get(pool: &Pool, id: JobId) -> Result<Option<Job>, StoreErro
         .await
         .context("read a job")?;
     row.as_ref().map(read).transpose()
-}
-
-/// A page of an account's jobs.
-#[derive(Debug)]
-pub(crate) struct JobPage {
-    pub jobs: Vec<JobSummary>,
-    pub total: u64,
-}
-
-/// An account's jobs, newest first, without its Islands' checks of themselves: those behind the job `after`, none
-/// if that is not one of them, without the first `offset`. Skipped jobs are counted in the index only.
-pub(crate) async fn page(
-    pool: &Pool,
-    account: AccountId,
-    after: Option<JobId>,
-    limit: u64,
-    offset: u64,
-) -> Result<JobPage, StoreError> {
-    let total = sqlx::query("SELECT jobs FROM accounts WHERE id = $1")
-        .bind(account.to_string())
-        .fetch_one(pool)
-        .await
-        .and_then(|row| row.try_get::<i64, _>("jobs"))
-        .context("count jobs")?
-        .max(0) as u64;
-    if offset >= total {
-        return Ok(JobPage { jobs: Vec::new(), total });
-    }
-    let behind = if after.is_some() {
-        "AND (created_at, id) < (SELECT a.created_at, a.id FROM jobs a WHERE a.id = $4 AND a.account_id = $1)"
-    } else {
-        ""
-    };
-    let statement = format!(
-        "SELECT id, workload_slug, status, created_at, started_at, completed_at FROM jobs WHERE id IN \
-         (SELECT id FROM jobs WHERE account_id = $1 AND only_host IS NULL {behind} \
-          ORDER BY created_at DESC, id DESC LIMIT $2 OFFSET $3) ORDER BY created_at DESC, id DESC"
-    );
-    let query = sqlx::query(AssertSqlSafe(statement))
-        .bind(account.to_string())
-        .bind(limit as i64)
-        .bind(i64::try_from(offset).unwrap_or(i64::MAX));
-    let query = if let Some(after) = after { query.bind(after.to_string()) } else { query };
-    let rows = query.fetch_all(pool).await.context("list jobs")?;
-    let jobs = rows.iter().map(summary).collect::<Result<_, _>>()?;
-    Ok(JobPage { jobs, total })
-}
-
-fn summary(row: &Row) -> Result<JobSummary, StoreError> {
-    let completed_at = moment(row, "completed_at")?;
-    Ok(JobSummary {
-        id: parsed(row, "id")?,
-        workload_slug: parsed(row, "workload_slug")?,
-        status: status(row)?,
-        created_at: Timestamp::from_unix_ms(integer(row, "created_at")?),
-        completed_at,
-        duration_ms: duration_ms(moment(row, "started_at")?, completed_at),
-    })
 }
 
 /// An account's newest jobs.

@@ -22,6 +22,7 @@ use island_protocol::{
     ids::{AttemptKey, HostId, InstanceId, Nonce},
     job::{FinishReason, Outcome, Usage},
     subjects::{self, HostTopic},
+    version::Versions,
 };
 use nkeys::KeyPair;
 use reqwest::StatusCode;
@@ -165,6 +166,21 @@ impl Island {
         self.client.publish_with_headers(subjects::REGISTER, headers, payload.into()).await.expect("publish");
     }
 
+    /// Registers with messages of version `v`, and states these versions.
+    pub(crate) async fn register_with(&self, v: u32, versions: Versions) -> Registered {
+        let registration = Register { v, versions: Some(versions), ..self.registration("scripted", &[]) };
+        self.request(subjects::REGISTER, &registration).await
+    }
+
+    /// Sends a registration in the form of a later version, of which only the introduction is understood.
+    pub(crate) async fn introduce(&self, versions: Versions) -> Registered {
+        let message = serde_json::json!({
+            "v": 9, "host_id": self.id, "instance": self.instance, "versions": versions,
+            "sent_at": Clock::System.now(), "capabilities": "in another form",
+        });
+        self.request(subjects::REGISTER, &message).await
+    }
+
     fn registration(&self, name: &str, holding: &[AttemptKey]) -> Register {
         let report = RuntimeReport {
             kind: self.engine.clone(),
@@ -197,13 +213,19 @@ impl Island {
             agent_version: "0".into(),
             capabilities,
             holding: holding.to_vec(),
+            versions: None,
             sent_at: Clock::System.now(),
         }
     }
 
-    pub(crate) async fn beat(&self, _jobs: &[AttemptKey]) {
+    pub(crate) async fn beat(&self, jobs: &[AttemptKey]) {
+        self.beat_in(FABRIC_VERSION, jobs).await;
+    }
+
+    /// Sends a heartbeat of version `v`.
+    pub(crate) async fn beat_in(&self, v: u32, _jobs: &[AttemptKey]) {
         let message = Heartbeat {
-            v: FABRIC_VERSION,
+            v,
             host_id: self.id,
             instance: self.instance,
             seq: 1,

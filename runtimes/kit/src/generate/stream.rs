@@ -15,7 +15,12 @@ pub struct Stream<'s> {
 impl<'s> Stream<'s> {
     /// An empty text.
     pub fn new(tokens: &'s Tokens, job: &'s Job) -> Self {
-        Self { tokens, job, ids: Vec::new(), sent: String::new(), unsent: 0 }
+        Self::after(&[], tokens, job)
+    }
+
+    /// The text of a decoder that begins with these tokens. The reference decodes them too: one that is not special is in the text.
+    pub fn after(begin: &[u32], tokens: &'s Tokens, job: &'s Job) -> Self {
+        Self { tokens, job, ids: begin.to_vec(), sent: String::new(), unsent: 0 }
     }
 
     /// Adds a token, and sends the text that later tokens cannot change.
@@ -48,5 +53,34 @@ impl<'s> Stream<'s> {
             self.sent.push_str(new);
             self.unsent = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use island_protocol::event::AttemptEvent;
+    use island_runtimes_api::EventSink;
+
+    use super::*;
+    use crate::text::tokens::tests::{lowercase, of};
+
+    #[test]
+    fn a_start_token_that_is_not_special_begins_the_text() {
+        let tokens = of(&[("tokenizer.json", lowercase())]).expect("a tokenizer");
+        let written = |begin: &[u32]| {
+            let (events, mut received) = EventSink::channel();
+            let job = Job::sending(events);
+            let mut stream = Stream::after(begin, &tokens, &job);
+            stream.push(1);
+            let text = stream.finish().expect("text");
+            let mut sent = (String::new(), 0);
+            while let Ok(AttemptEvent::Token { content, count, .. }) = received.try_recv() {
+                sent = (sent.0 + &content, sent.1 + count);
+            }
+            assert_eq!(sent, (text.clone(), 1), "what was sent is the text, and counts one token");
+            text
+        };
+        assert_eq!(written(&[2]), "b a");
+        assert_eq!(written(&[0]), "a", "[UNK] is special");
     }
 }

@@ -112,11 +112,8 @@ impl Transcriber for Ctc {
         if request.language.is_some() || request.task.as_deref().is_some_and(|task| task != "transcribe") {
             return Err(invalid_input("this model transcribes one language: leave out language and task"));
         }
-        let mut samples = sound::decode(&request.audio, self.rate)?;
+        let samples = sound::decode(&request.audio, self.rate)?;
         let duration = duration(samples.len(), self.rate);
-        if self.normalises {
-            normalise(&mut samples);
-        }
         let labels = self.labels(&samples, job)?;
         let text = self.text(&labels);
         let mut output = json!({ "text": text, "duration": duration });
@@ -144,7 +141,7 @@ impl Ctc {
             job.step()?;
             let end = (begin + window).min(samples.len());
             let is_last = end == samples.len();
-            let own = self.run(&samples[begin..end])?;
+            let own = self.run(samples[begin..end].to_vec())?;
             let from = if begin == 0 { 0 } else { margin / self.stride };
             let until = if is_last { own.len() } else { (margin + step) / self.stride };
             labels.extend(own.iter().copied().take(until).skip(from));
@@ -156,8 +153,12 @@ impl Ctc {
         }
     }
 
-    fn run(&self, samples: &[f32]) -> Result<Vec<u32>, EngineError> {
-        let logits = self.model.logits(samples)?;
+    /// The labels of one window, normalized separately, as by the reference with `chunk_length_s`.
+    fn run(&self, mut samples: Vec<f32>) -> Result<Vec<u32>, EngineError> {
+        if self.normalises {
+            normalise(&mut samples);
+        }
+        let logits = self.model.logits(&samples)?;
         Ok(logits.rows().into_iter().map(|row| scores::argmax(row.to_vec()) as u32).collect())
     }
 
@@ -254,12 +255,17 @@ pub fn normalise(samples: &mut [f32]) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
     use super::*;
 
-    #[derive(Debug)]
-    struct Silent;
+    /// Keeps the level of each window, the mean of its squared samples.
+    #[derive(Debug, Default)]
+    struct Levels(Mutex<Vec<f64>>);
 
-    impl AcousticModel for Silent {
+    impl AcousticModel for Arc<Levels> {
         fn name(&self) -> &'static str {
             "none"
         }
@@ -272,8 +278,10 @@ mod tests {
             None
         }
 
-        fn logits(&self, _: &[f32]) -> Result<Array2<f32>, EngineError> {
-            Ok(Array2::zeros((1, 1)))
+        fn logits(&self, samples: &[f32]) -> Result<Array2<f32>, EngineError> {
+            let squares = samples.iter().map(|&sample| f64::from(sample).powi(2));
+            self.0.lock().push(squares.sum::<f64>() / samples.len() as f64);
+            Ok(Array2::zeros((samples.len() / 320, 2)))
         }
     }
 
@@ -281,7 +289,7 @@ mod tests {
         let letters =
             ["<pad>", "|", "A", "b", "</s>"].into_iter().zip(0..).map(|(letter, id)| (id, letter.to_owned()));
         Ctc {
-            model: Box::new(Silent),
+            model: Box::new(Arc::<Levels>::default()),
             rate: 16_000,
             normalises: false,
             letters: letters.collect(),
@@ -292,6 +300,18 @@ mod tests {
             cleans_up: false,
             stride: 320,
         }
+    }
+
+    #[test]
+    fn each_window_of_a_sound_is_normalized() {
+        let levels = Arc::new(Levels::default());
+        let ctc = Ctc { model: Box::new(Arc::clone(&levels)), normalises: true, ..ctc(" ", false) };
+        for level in [1.0, 0.1] {
+            let wave = (0..16_000_u32).map(|place| if place.is_multiple_of(2) { level } else { -level });
+            assert_eq!(ctc.run(wave.collect()).expect("labels").len(), 50);
+        }
+        let levels = levels.0.lock().clone();
+        assert!(levels.iter().all(|level| (level - 1.0).abs() < 1e-3), "{levels:?}");
     }
 
     #[test]

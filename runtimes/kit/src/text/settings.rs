@@ -11,42 +11,101 @@ use crate::{
 const FILE: &str = "tokenizer_config.json";
 const MAP: &str = "special_tokens_map.json";
 const ADDITIONAL: &str = "additional_special_tokens";
+const INPUTS: &str = "model_input_names";
+const SIDE: &str = "padding_side";
 /// Classes that would convert their tokenizer again for this setting, without their names' `Tokenizer`.
 const CONVERTING: [&str; 3] = ["Llama", "MT5", "T5"];
+/// Classes that pad on the left unless their settings name a side.
+const PADDED_LEFT: [&str; 4] = ["Cohere", "Gemma", "Llama", "XLNet"];
+
+/// A setting by its file, key and value.
+pub type Setting = (&'static str, &'static str, Value);
 
 /// Classes of tokenizers, without `Tokenizer`, by the types of models whose repositories need not name them.
-const BY_MODEL: [(&str, &[&str]); 31] = [
-    ("Albert", &["albert"]),
+const BY_MODEL: [(&str, &[&str]); 46] = [
+    ("Albert", &["albert", "nystromformer", "yoso"]),
     ("Bart", &["bart"]),
-    ("Bert", &["bert", "ernie", "megatron-bert", "nezha", "visual_bert"]),
+    ("Barthez", &["barthez"]),
+    ("Bert", &["bert", "ernie", "megatron-bert", "nezha", "qdqbert", "visual_bert"]),
     ("BigBird", &["big_bird"]),
     ("Blenderbot", &["blenderbot"]),
-    ("Camembert", &["camembert"]),
+    ("Bloom", &["bloom"]),
     ("CLIP", &["clip", "clipseg", "owlvit", "owlv2"]),
+    ("Camembert", &["camembert"]),
+    ("CodeGen", &["codegen", "phi"]),
+    ("Cohere", &["cohere", "cohere2"]),
     ("ConvBert", &["convbert"]),
+    ("DPRQuestionEncoder", &["dpr"]),
     ("Deberta", &["deberta"]),
     ("DebertaV2", &["deberta-v2"]),
     ("DistilBert", &["distilbert"]),
     ("Electra", &["electra"]),
+    ("FNet", &["fnet"]),
     ("Funnel", &["funnel"]),
-    ("GPT2", &["gpt2", "gpt_neo", "gptj", "opt"]),
+    ("GPT2", &["gpt2", "gpt_bigcode", "gpt_neo", "gptj", "granite", "opt", "starcoder2"]),
+    ("GPTNeoX", &["gpt_neox", "mpt", "olmo", "olmo2", "stablelm"]),
+    ("Gemma", &["gemma", "gemma2", "gemma3_text"]),
+    ("Herbert", &["herbert"]),
     ("LED", &["led"]),
     ("LayoutLM", &["layoutlm"]),
-    ("Llama", &["llama", "mistral", "phi3"]),
+    ("Llama", &["llama", "mistral", "mixtral", "persimmon", "phi3"]),
     ("Longformer", &["longformer"]),
     ("Lxmert", &["lxmert"]),
     ("MBart", &["mbart"]),
     ("MPNet", &["mpnet"]),
     ("MT5", &["mt5"]),
     ("MobileBert", &["mobilebert"]),
+    ("Mvp", &["mvp"]),
     ("Nllb", &["nllb-moe"]),
+    ("OpenAIGPT", &["openai-gpt"]),
     ("Pegasus", &["pegasus", "pegasus_x", "bigbird_pegasus"]),
-    ("Qwen2", &["qwen2", "qwen3"]),
-    ("Roberta", &["roberta", "data2vec-text", "roberta-prelayernorm"]),
+    ("Qwen2", &["qwen2", "qwen2_moe", "qwen3", "qwen3_moe"]),
+    ("Reformer", &["reformer"]),
+    ("RemBert", &["rembert"]),
+    ("Roberta", &["roberta", "data2vec-text", "ibert", "mra", "roberta-prelayernorm"]),
     ("SqueezeBert", &["squeezebert"]),
-    ("T5", &["t5", "longt5", "umt5"]),
+    ("T5", &["t5", "longt5", "switch_transformers", "umt5"]),
     ("Whisper", &["whisper"]),
+    ("XGLM", &["xglm"]),
     ("XLMRoberta", &["xlm-roberta", "xlm-roberta-xl", "xmod"]),
+    ("XLNet", &["xlnet"]),
+];
+
+/// Classes whose list of the model's inputs has no types of tokens: `model_input_names`, where the settings have no list.
+const WITHOUT_TYPES: [&str; 33] = [
+    "Bart",
+    "Barthez",
+    "BigBird",
+    "Blenderbot",
+    "Bloom",
+    "CLIP",
+    "Camembert",
+    "CodeGen",
+    "Cohere",
+    "DPRReader",
+    "DistilBert",
+    "GPT2",
+    "GPTNeoX",
+    "Gemma",
+    "LED",
+    "Llama",
+    "Longformer",
+    "M2M100",
+    "MBart",
+    "MBart50",
+    "MPNet",
+    "MT5",
+    "Mvp",
+    "Nllb",
+    "OpenAIGPT",
+    "Pegasus",
+    "Qwen2",
+    "Reformer",
+    "Roberta",
+    "T5",
+    "Whisper",
+    "XGLM",
+    "XLMRoberta",
 ];
 
 /// The settings of a repository's tokenizer. An error if one of them is not supported.
@@ -94,10 +153,36 @@ pub(super) fn class<'v>(settings: &'v Value, config: &'v Value) -> &'v str {
     BY_MODEL.iter().find(|(_, models)| models.contains(&kind)).map_or("", |(class, _)| *class)
 }
 
-/// Whether the settings list the inputs of the model without types of tokens, which are zeros then.
-pub(super) fn lacks_types(settings: &Value) -> bool {
-    let inputs = settings.get("model_input_names").and_then(Value::as_array);
-    inputs.is_some_and(|names| !names.iter().any(|name| name == "token_type_ids"))
+/// The setting that leaves types of tokens out of the inputs of the model, with its file and value: a list, or else that of the class.
+pub(super) fn without_types(settings: &Value, config: &Value) -> Option<Setting> {
+    match settings.get(INPUTS).and_then(Value::as_array) {
+        Some(names) if names.iter().any(|name| name == "token_type_ids") => None,
+        Some(names) => Some((FILE, INPUTS, names.clone().into())),
+        None => WITHOUT_TYPES.contains(&class(settings, config)).then(|| class_setting(settings, config)),
+    }
+}
+
+/// The setting that pads texts on the left, with its file and value: that of `tokenizer_config.json`, of `tokenizer.json`, or of the class.
+pub(super) fn left_padding(settings: &Value, tokenizer: &Value, config: &Value) -> Option<Setting> {
+    let own = settings.get(SIDE).filter(|side| !side.is_null()).map(|side| (FILE, SIDE, side));
+    let saved =
+        tokenizer.pointer("/padding/direction").map(|side| ("tokenizer.json", "padding.direction", side));
+    match own.or(saved) {
+        Some((file, key, side)) => {
+            let is_left = side.as_str().is_some_and(|name| name.eq_ignore_ascii_case("left"));
+            is_left.then(|| (file, key, side.clone()))
+        }
+        None => PADDED_LEFT.contains(&class(settings, config)).then(|| class_setting(settings, config)),
+    }
+}
+
+/// The setting that decides on the class.
+fn class_setting(settings: &Value, config: &Value) -> Setting {
+    const KEY: &str = "tokenizer_class";
+    let named = |file: &Value| file.get(KEY).filter(|name| name.is_string()).cloned();
+    let of_config = || named(config).map(|name| ("config.json", KEY, name));
+    let of_model = || ("config.json", "model_type", config.get("model_type").cloned().unwrap_or_default());
+    named(settings).map(|name| (FILE, KEY, name)).or_else(of_config).unwrap_or_else(of_model)
 }
 
 /// `add_prefix_space` makes these classes convert their tokenizer anew; only the result with a space is what `tokenizer.json` holds.
@@ -137,6 +222,56 @@ mod tests {
         newer["added_tokens_decoder"] = json!({});
         assert_eq!(merged(newer, map).expect("known")["pad_token"], "<pad>");
         assert_eq!(merged(Value::Null, json!({"pad_token": "!"})).expect("known")["pad_token"], "!");
+    }
+
+    #[test]
+    fn the_settings_or_the_class_list_the_inputs_of_a_model() {
+        let without = |settings: Value, config: Value| {
+            without_types(&settings, &config).map(|(file, key, value)| format!("{file}: {key} = {value}"))
+        };
+        let of = |class: &str| without(json!({"tokenizer_class": class}), Value::Null);
+        for class in ["BertTokenizer", "XLNetTokenizerFast", "DebertaTokenizer", "PreTrainedTokenizerFast"] {
+            assert_eq!(of(class), None, "{class}");
+        }
+        assert_eq!(
+            of("BigBirdTokenizer").expect("no types"),
+            "tokenizer_config.json: tokenizer_class = \"BigBirdTokenizer\""
+        );
+        assert!(
+            ["MPNetTokenizerFast", "GPT2Tokenizer", "XLMRobertaTokenizer"]
+                .iter()
+                .all(|class| of(class).is_some())
+        );
+        let of_model = without(json!({}), json!({"model_type": "bloom"}));
+        assert_eq!(of_model.expect("no types"), "config.json: model_type = \"bloom\"");
+        let listed = |names: Value| {
+            without(json!({"tokenizer_class": "GPT2Tokenizer", "model_input_names": names}), Value::Null)
+        };
+        assert_eq!(listed(json!(["input_ids", "token_type_ids"])), None, "the list overrides the class");
+        let bert = json!({"tokenizer_class": "BertTokenizer", "model_input_names": ["input_ids"]});
+        let names = without(bert, Value::Null).expect("no types");
+        assert_eq!(names, "tokenizer_config.json: model_input_names = [\"input_ids\"]");
+    }
+
+    #[test]
+    fn the_side_of_padding_is_that_of_a_file_or_of_the_class() {
+        let left = json!({"padding": {"direction": "Left"}});
+        let side = |settings: Value, tokenizer: &Value| {
+            left_padding(&settings, tokenizer, &json!({"model_type": "llama"}))
+                .map(|(file, key, value)| format!("{file}: {key} = {value}"))
+        };
+        let of_settings = side(json!({"padding_side": "left"}), &Value::Null).expect("left");
+        assert_eq!(of_settings, "tokenizer_config.json: padding_side = \"left\"");
+        let of_tokenizer = side(json!({"tokenizer_class": "BertTokenizer"}), &left).expect("left");
+        assert_eq!(of_tokenizer, "tokenizer.json: padding.direction = \"Left\"");
+        assert_eq!(
+            side(json!({"padding_side": "right"}), &left),
+            None,
+            "the settings override the tokenizer"
+        );
+        assert_eq!(side(json!({"padding_side": "right"}), &Value::Null), None, "and the class");
+        assert_eq!(side(json!({"tokenizer_class": "BertTokenizer"}), &Value::Null), None);
+        assert_eq!(side(json!({}), &Value::Null).expect("left"), "config.json: model_type = \"llama\"");
     }
 
     #[test]

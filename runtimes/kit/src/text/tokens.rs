@@ -4,18 +4,21 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokenizers::{
-    Encoding, PostProcessor as _, PostProcessorWrapper, Tokenizer, TruncationDirection, TruncationParams,
-    TruncationStrategy, truncate_encodings,
+    Decoder as _, Encoding, Model as _, PostProcessor as _, PostProcessorWrapper, Tokenizer,
+    TruncationDirection, TruncationParams, TruncationStrategy, truncate_encodings,
 };
 
 use crate::{
     error::{EngineError, ErrorKind, guarded, invalid_input, invalid_model},
+    keys::unsupported,
     repository::Repository,
     text::{overrides, rules, settings as tokenizer_settings, specials},
 };
 
 /// Maximum size of a text in bytes.
 pub const MAX_TEXT_BYTES: usize = 2 << 20;
+/// Models that add the vector of a type to that of its token, and none without types.
+const TYPED: [&str; 5] = ["ctrl", "flaubert", "gpt2", "xlm", "xlnet"];
 /// What is at fault if the library panics: it trusts most of what a tokenizer states.
 const TOKENIZER: &str = "the tokenizer cannot be used";
 
@@ -31,8 +34,8 @@ pub struct Tokens {
     pub pad_id: i64,
     /// Where texts that are too long are truncated.
     cut_side: TruncationDirection,
-    /// Whether the second of two texts has types of its own.
-    has_types: bool,
+    /// The setting that leaves types of tokens out of the model's inputs; they are zeros then.
+    without_types: Option<tokenizer_settings::Setting>,
     /// `tokenizer_config.json`.
     pub settings: Value,
     /// `config.json`.
@@ -62,7 +65,7 @@ impl Tokens {
         let pad = repository.config.get("pad_token_id").and_then(Value::as_i64);
         let special = |name: &str| specials::named(&settings, &repository.config, name);
         let pad = special("pad_token").and_then(|token| tokenizer.token_to_id(&token)).map(i64::from).or(pad);
-        let has_types = !tokenizer_settings::lacks_types(&settings);
+        let without_types = tokenizer_settings::without_types(&settings, &repository.config);
         let config = Arc::clone(&repository.config);
         Ok(Self {
             tokenizer,
@@ -70,7 +73,7 @@ impl Tokens {
             max_length,
             pad_id: pad.unwrap_or(0),
             cut_side,
-            has_types,
+            without_types,
             settings,
             config,
         })
@@ -152,6 +155,12 @@ impl Tokens {
         Ok(whole)
     }
 
+    /// The number of tokens that the second of two texts may have beside the first.
+    pub fn space_beside(&self, first: &str, max_length: usize) -> Result<usize, EngineError> {
+        let frame = self.frame.as_ref().map_or(0, |frame| frame.added_tokens(true));
+        Ok(max_length.saturating_sub(frame + self.bare(first)?.len()))
+    }
+
     /// A pair of texts of which the first is truncated so that both fit.
     pub fn encode_pair_cut(
         &self,
@@ -192,7 +201,7 @@ impl Tokens {
             None => self.tokenizer.post_process(first, second, true),
         });
         let mut framed = framed?.map_err(unreadable)?;
-        if !self.has_types {
+        if self.without_types.is_some() {
             framed.set_type_ids(vec![0; framed.len()]);
         }
         Ok(framed)
@@ -218,8 +227,42 @@ impl Tokens {
 
     /// The text of tokens.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, EngineError> {
-        let text = guarded(TOKENIZER, || self.tokenizer.decode(ids, skip_special))?.map_err(unreadable)?;
+        let text = guarded(TOKENIZER, || self.joined(ids, skip_special))?.map_err(unreadable)?;
         Ok(if self.cleans_up() { clean_up(&text) } else { text })
+    }
+
+    /// As `tokenizers` 0.22 decodes. 0.23 replaces an added token by its normalized form, which is special no longer: `[UNK]` by `[unk]`.
+    fn joined(&self, ids: &[u32], skip_special: bool) -> tokenizers::Result<String> {
+        let vocabulary = self.tokenizer.get_added_vocabulary();
+        let added = vocabulary.get_added_tokens_decoder();
+        let content = |id: &u32| match added.get(id) {
+            Some(token) => Some(token.content.clone()),
+            None => self.tokenizer.get_model().id_to_token(*id),
+        };
+        let is_kept = |token: &String| !skip_special || !vocabulary.is_special_token(token);
+        let tokens: Vec<String> = ids.iter().filter_map(content).filter(is_kept).collect();
+        match self.tokenizer.get_decoder() {
+            Some(decoder) => decoder.decode(tokens),
+            None => Ok(tokens.join(" ")),
+        }
+    }
+
+    /// Rejects a model whose graph has types of tokens where the settings have none, if the network does otherwise without types than with zeros.
+    pub fn check_types(&self) -> Result<(), EngineError> {
+        let kind = self.config.get("model_type").and_then(Value::as_str).unwrap_or_default();
+        match &self.without_types {
+            Some((file, key, value)) if TYPED.contains(&kind) => Err(unsupported(file, key, value)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Rejects padding on the left, where it decides on the order of two texts.
+    pub fn check_padding(&self, repository: &Repository) -> Result<(), EngineError> {
+        let tokenizer = repository.json("tokenizer.json")?.unwrap_or_default();
+        match tokenizer_settings::left_padding(&self.settings, &tokenizer, &self.config) {
+            Some((file, key, value)) => Err(unsupported(file, key, &value)),
+            None => Ok(()),
+        }
     }
 
     /// The id of a token.
@@ -293,8 +336,10 @@ fn unreadable(error: tokenizers::Error) -> EngineError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::{collections::BTreeMap, fs};
+
+    use serde_json::json;
 
     use super::*;
 
@@ -303,6 +348,68 @@ mod tests {
         let path = folder.path().join("tokenizer.json");
         fs::write(&path, tokenizer).expect("write");
         Tokens::load(&Repository::open(BTreeMap::from([("tokenizer.json".to_owned(), path)]))?)
+    }
+
+    pub(crate) fn of(files: &[(&str, serde_json::Value)]) -> Result<Tokens, EngineError> {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let written = files.iter().map(|(name, content)| {
+            let path = folder.path().join(name);
+            fs::write(&path, content.to_string()).expect("write");
+            ((*name).to_owned(), path)
+        });
+        Tokens::load(&Repository::open(written.collect())?)
+    }
+
+    /// Pairs have types, and `[UNK]` is normalized.
+    pub(crate) fn lowercase() -> serde_json::Value {
+        let piece = |id: &str, kind: u32| json!({"Sequence": {"id": id, "type_id": kind}});
+        let pair = [piece("A", 0), piece("B", 1)];
+        let unknown = json!({"id": 0, "content": "[UNK]", "single_word": false, "lstrip": false, "rstrip": false, "normalized": true, "special": true});
+        json!({
+            "version": "1.0", "added_tokens": [unknown], "normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "Whitespace"},
+            "post_processor": {"type": "TemplateProcessing", "single": [piece("A", 0)], "pair": pair, "special_tokens": {}},
+            "decoder": null, "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1, "b": 2}, "unk_token": "[UNK]"},
+        })
+    }
+
+    #[test]
+    fn a_special_token_that_is_normalized_is_left_out_of_texts() {
+        let tokens = of(&[("tokenizer.json", lowercase())]).expect("a tokenizer");
+        assert_eq!(tokens.encode("a x B").expect("words").get_ids(), [1, 0, 2]);
+        assert_eq!(tokens.decode(&[1, 0, 2], true).expect("text"), "a b");
+        assert_eq!(tokens.decode(&[1, 0, 2], false).expect("text"), "a [UNK] b");
+    }
+
+    #[test]
+    fn the_space_beside_a_text_is_without_the_special_tokens_of_a_pair() {
+        let mut file = lowercase();
+        file["post_processor"] = json!({"type": "RobertaProcessing", "sep": ["b", 2], "cls": ["a", 1], "trim_offsets": true, "add_prefix_space": false});
+        let tokens = of(&[("tokenizer.json", file)]).expect("a tokenizer");
+        assert_eq!(tokens.space_beside("a b", 20).expect("words"), 14);
+        assert_eq!(tokens.encode_cut("a b", Some(&"a ".repeat(30)), 20, 0).expect("cut").len(), 20);
+        assert_eq!(tokens.space_beside("a b", 5).expect("words"), 0);
+    }
+
+    #[test]
+    fn types_of_tokens_are_zeros_where_the_class_has_none() {
+        let load = |class: &str, model: &str| {
+            of(&[
+                ("tokenizer.json", lowercase()),
+                ("tokenizer_config.json", json!({"tokenizer_class": class})),
+                ("config.json", json!({"model_type": model})),
+            ])
+            .expect("a tokenizer")
+        };
+        let types = |class: &str| {
+            let pair = load(class, "bert").encode_pair("a", "b").expect("words");
+            (pair.get_ids().to_vec(), pair.get_type_ids().to_vec())
+        };
+        assert_eq!(types("PreTrainedTokenizerFast"), (vec![1, 2], vec![0, 1]));
+        assert_eq!(types("GPT2Tokenizer"), (vec![1, 2], vec![0, 0]));
+        assert!(load("GPT2Tokenizer", "bert").check_types().is_ok(), "its network has zeros without types");
+        assert!(load("PreTrainedTokenizerFast", "xlm").check_types().is_ok());
+        let refused = load("GPT2Tokenizer", "xlm").check_types().expect_err("refused").message();
+        assert_eq!(refused, "tokenizer_config.json: tokenizer_class = \"GPT2Tokenizer\" is not supported");
     }
 
     #[test]

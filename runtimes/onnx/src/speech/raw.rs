@@ -100,7 +100,7 @@ impl Transcriber for Raw {
         let task =
             Task { begin: &begin, source: &[], longest: options.longest(begin.len(), 4096), rule: None };
         let mut decoding = self.decoder.begin(Encoded { states, mask: None });
-        let mut stream = Stream::new(&self.tokens, job);
+        let mut stream = Stream::after(&begin, &self.tokens, job);
         let written = search::write(&mut decoding, &options, task, job, &mut |token| stream.push(token))?;
         Ok(Answer {
             output: json!({ "text": stream.finish()?, "duration": duration }),

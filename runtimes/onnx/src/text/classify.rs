@@ -36,7 +36,7 @@ struct Classifier {
 /// Loads a text classifier.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
-    let graph = Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id);
+    let graph = loader.text_graph(&tokens)?;
     let classes = scores::class_count(&loader.repository);
     let labels = scores::labels(&loader.repository, classes);
     let problem = Problem::of(&loader.repository, classes)?;

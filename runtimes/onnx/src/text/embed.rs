@@ -73,7 +73,7 @@ struct Embedder {
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let repository = &loader.repository;
     let tokens = Tokens::load(repository)?;
-    let graph = Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id);
+    let graph = loader.text_graph(&tokens)?;
     let has_modules = graph.graph().outputs().iter().any(|name| name == SENTENCE);
     let found = modules::load(repository, has_modules)?;
     let pool = found.pooling;

@@ -104,7 +104,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         return Ok(Box::new(Tagger::Given(Gliner::load(loader, &settings)?)));
     }
     let tokens = Tokens::load(&loader.repository)?;
-    let graph = Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id);
+    let graph = loader.text_graph(&tokens)?;
     let classes = scores::class_count(&loader.repository);
     let marks_continuation = matches!(tokens.inner().get_model(), tokenizers::ModelWrapper::WordPiece(_));
     let labels = scores::labels(&loader.repository, classes);

@@ -43,11 +43,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     });
     let mask = named.and_then(|mask| tokens.id(&mask).map(|id| (mask, id)));
     let mask = mask.ok_or_else(|| invalid_model("the tokenizer has no mask token"))?;
-    Ok(Box::new(Filler {
-        graph: Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id),
-        tokens,
-        mask,
-    }))
+    Ok(Box::new(Filler { graph: loader.text_graph(&tokens)?, tokens, mask }))
 }
 
 impl Pipeline for Filler {

@@ -41,7 +41,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         return Err(invalid_model(message));
     }
     let tokens = Tokens::load(&loader.repository)?;
-    let graph = Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id);
+    let graph = loader.text_graph(&tokens)?;
     Ok(Box::new(CrossEncoder { tokens, graph }))
 }
 

@@ -224,7 +224,7 @@ impl Pipeline for Rewriter {
         let begin = start(&options)?;
         let longest = options.longest(begin.len(), self.longest);
         let mut decoding = self.decoder.begin(Encoded { states, mask: Some(mask) });
-        let mut stream = Stream::new(&self.tokens, job);
+        let mut stream = Stream::after(&begin, &self.tokens, job);
         let task = Task { begin: &begin, source: &source, longest, rule: None };
         let written = search::write(&mut decoding, &options, task, job, &mut |token| stream.push(token))?;
         let text = stream.finish()?;

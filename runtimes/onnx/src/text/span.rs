@@ -5,7 +5,6 @@ use std::cmp::Ordering;
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job, parse_input},
-    keys::unsupported,
     pipeline::Pipeline,
     text::{
         scores,
@@ -25,6 +24,8 @@ use crate::{
 const WINDOW: usize = 384;
 /// Maximum number of tokens that two windows share.
 const STRIDE: usize = 128;
+/// Minimum number of tokens of the context in a window.
+const LEAST_SPACE: usize = 8;
 /// Maximum number of tokens of an answer.
 const LONGEST_ANSWER: usize = 15;
 
@@ -57,31 +58,10 @@ struct Reader {
 /// Loads a question-answering model.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
-    let json = |file| Ok::<_, EngineError>(loader.repository.json(file)?.unwrap_or_default());
-    check_side(&json("tokenizer_config.json")?, &json("tokenizer.json")?)?;
+    // The reference has the context before the question then.
+    tokens.check_padding(&loader.repository)?;
     let cls = tokens.special("cls_token").and_then(|token| tokens.id(&token));
-    Ok(Box::new(Reader {
-        cls,
-        graph: Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id),
-        tokens,
-    }))
-}
-
-/// Rejects padding on the left, with which the reference has the context before the question.
-///
-/// `tokenizer_config.json` overrides `tokenizer.json`.
-fn check_side(settings: &Value, tokenizer: &Value) -> Result<(), EngineError> {
-    let own = settings.get("padding_side").filter(|side| !side.is_null());
-    let padding = tokenizer.pointer("/padding/direction");
-    let (file, key, side) = match (own, padding) {
-        (Some(side), _) => ("tokenizer_config.json", "padding_side", side),
-        (None, Some(side)) => ("tokenizer.json", "padding.direction", side),
-        (None, None) => return Ok(()),
-    };
-    match side.as_str() {
-        Some(name) if name.eq_ignore_ascii_case("left") => Err(unsupported(file, key, side)),
-        _ => Ok(()),
-    }
+    Ok(Box::new(Reader { cls, graph: loader.text_graph(&tokens)?, tokens }))
 }
 
 impl Pipeline for Reader {
@@ -93,15 +73,12 @@ impl Pipeline for Reader {
             return Err(invalid_input("top_k must be 1 to 100"));
         }
         let window = WINDOW.min(self.tokens.max_length);
-        let asked = self.tokens.encode(&question)?.len();
-        // Windows must advance: the space left by the question and special tokens exceeds the overlap.
-        let room = window.saturating_sub(asked + 3);
-        if room < 8 {
-            return Err(invalid_input(format!(
-                "question has {asked} tokens, too many with a context in {window}"
-            )));
+        let space = self.tokens.space_beside(&question, window)?;
+        if space < LEAST_SPACE {
+            let message = format!("the question leaves {space} of {window} tokens for the context: too few");
+            return Err(invalid_input(message));
         }
-        let stride = STRIDE.min(window / 2).min(room - 1);
+        let stride = stride(window, space);
         let mut first = self.tokens.encode_cut(&question, Some(&context), window, stride)?;
         let mut windows = first.take_overflowing();
         windows.insert(0, first);
@@ -142,6 +119,11 @@ impl Pipeline for Reader {
     fn graphs(&self) -> Vec<String> {
         vec![self.graph.graph().name().to_owned()]
     }
+}
+
+/// The number of tokens that two windows share. Windows must advance: the space for the context exceeds it.
+fn stride(window: usize, space: usize) -> usize {
+    STRIDE.min(window / 2).min(space - 1)
 }
 
 /// The `most` most likely spans of one window.
@@ -197,17 +179,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn padding_on_the_left_is_refused() {
-        let left = json!({"padding": {"direction": "Left"}});
-        let refused = |settings: Value, tokenizer: &Value| {
-            check_side(&settings, tokenizer).expect_err("refused").message()
-        };
-        assert!(refused(json!({"padding_side": "left"}), &Value::Null).contains("padding_side = \"left\""));
-        assert!(refused(json!({}), &left).contains("tokenizer.json: padding.direction"));
-        assert!(
-            check_side(&json!({"padding_side": "right"}), &left).is_ok(),
-            "the settings override the tokenizer"
-        );
-        assert!(check_side(&json!({}), &json!({"padding": null})).is_ok());
+    fn windows_overlap_by_half_if_the_space_allows() {
+        assert_eq!(stride(384, 370), 128);
+        assert_eq!(stride(20, 11), 10);
+        assert_eq!(stride(20, 10), 9, "the reference has no answer");
     }
 }

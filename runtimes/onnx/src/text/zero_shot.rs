@@ -45,7 +45,7 @@ struct ZeroShot {
 /// Loads an inference model.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
-    let graph = Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id);
+    let graph = loader.text_graph(&tokens)?;
     let ids = loader.repository.config.get("label2id").and_then(Value::as_object);
     let ids = ids.ok_or_else(|| invalid_model("config.json has no label2id"))?;
     let entails = ids.iter().find(|(label, _)| label.to_lowercase().starts_with("entail"));

@@ -96,7 +96,7 @@ impl Writer {
             rule: None,
         };
         let mut decoding = self.decoder.begin(Encoded { states, mask: None });
-        let mut stream = Stream::new(&self.tokens, job);
+        let mut stream = Stream::after(&begin, &self.tokens, job);
         let written = search::write(&mut decoding, options, task, job, &mut |token| stream.push(token))?;
         let text = stream.finish()?;
         Ok(Generated { text, count: written.tokens.len() as u64, has_ended: written.has_ended })

@@ -38,6 +38,8 @@ const NAMES: [&str; 2] = ["image_processor_type", "feature_extractor_type"];
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProcessorDefaults {
     sizing: Sizing,
+    /// Rounding of the longer side where the shorter one is given to a class that has both by default.
+    rounding: Rounding,
     /// Resampling filter.
     pub filter: Filter,
     /// The center crop.
@@ -77,6 +79,7 @@ impl ProcessorDefaults {
         let class = class(file);
         let plain = Self {
             sizing: Sizing::Square(224),
+            rounding: Rounding::Down,
             filter: Filter::Bilinear,
             crop: None,
             normal: Some(HALF),
@@ -113,7 +116,7 @@ impl ProcessorDefaults {
                 Self { sizing: Sizing::Shortest(800, Rounding::Detr), ..detr }
             }
             "Yolos" => Self { sizing: Sizing::Shortest(800, Rounding::Yolos), ..detr },
-            "RTDetr" => Self { sizing: Sizing::Square(640), normal: None, ..plain },
+            "RTDetr" => Self { sizing: Sizing::Square(640), rounding: Rounding::Detr, normal: None, ..plain },
             "Sam" => Self { sizing: shortest(1024), ..detr },
             "EfficientNet" => {
                 Self { sizing: Sizing::Square(346), filter: Filter::Nearest, divides_twice: true, ..plain }
@@ -155,7 +158,7 @@ impl ProcessorDefaults {
             |name: &str| size.get(name).and_then(Value::as_f64).map(|edge| bounded(name, edge)).transpose();
         let rounding = match self.sizing {
             Sizing::Shortest(_, rounding) => rounding,
-            _ => Rounding::Down,
+            _ => self.rounding,
         };
         if let Sizing::Enlarged(usual, kept) = self.sizing {
             let square = size::pair(file, "size")?.filter(|_| size.is_object() || size.is_array());

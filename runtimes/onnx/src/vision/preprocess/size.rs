@@ -222,6 +222,17 @@ mod tests {
     }
 
     #[test]
+    fn detectors_round_the_other_side_alike() {
+        let of = |class: &str| {
+            let size = json!({"shortest_edge": 44, "longest_edge": 56});
+            let file = json!({"image_processor_type": format!("{class}ImageProcessor"), "size": size});
+            [(41, 117), (117, 41), (91, 67), (20, 17)].map(|image| target(file.clone(), image))
+        };
+        assert_eq!(of("RTDetr"), of("Detr"));
+        assert_eq!(of("RTDetr")[0], (20, 56), "19.6 is rounded to the nearest");
+    }
+
+    #[test]
     fn a_class_divides_twice_and_another_is_padded_to_its_size_alone() {
         let file = json!({"image_processor_type": "EfficientNetImageProcessor", "do_normalize": false, "image_std": [0.5, 0.5, 0.25]});
         assert_eq!(Preprocessor::of(&file).expect("settings").levels.last, [0.5, 0.5, 0.25]);
