@@ -39,6 +39,7 @@ test: ## Install or fetch what is missing, build everything, run every test
 	cargo build --locked --workspace --all-targets
 	@scripts/vulkan.sh module
 	@scripts/macos.sh
+	@scripts/target.sh built
 	@scripts/test.sh
 	@if [ "$${ISLAND_STRICT:-0}" != 0 ]; then scripts/parity.sh sample; fi
 

@@ -27,7 +27,7 @@ pub struct Example {
 
 /// The shipped catalogue.
 pub fn catalogue() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../cargos")
+    island_testing::workspace().join("cargos")
 }
 
 /// Examples of all entries in one folder of the shipped catalogue.

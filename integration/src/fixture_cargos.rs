@@ -50,9 +50,7 @@ pub fn add_diffusion(catalogue: &Path) {
 }
 
 fn fixture(engine: &str, name: &str) -> PathBuf {
-    let fixtures = format!("../runtimes/{engine}/tests/fixtures");
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(fixtures).join(name);
-    folder.canonicalize().expect("the fixture")
+    island_testing::workspace().join(format!("runtimes/{engine}/tests/fixtures")).join(name)
 }
 
 fn write(catalogue: &Path, slug: &str, entry: &Value) {

@@ -5,10 +5,27 @@
 
 pub mod vulkan;
 
-use std::{env, ffi::OsStr, io::Write as _};
+use std::{
+    env,
+    ffi::OsStr,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
 
 /// Variable under which a test that would be left out fails.
 pub const STRICT: &str = "ISLAND_STRICT";
+
+/// Returns the folder of the workspace, above the folder that Cargo runs the tests of a package in.
+///
+/// Unlike `env!("CARGO_MANIFEST_DIR")`, it is right in every clone that shares a target folder, so that none builds again for it.
+///
+/// # Panics
+/// If the program runs elsewhere.
+pub fn workspace() -> PathBuf {
+    let here = env::current_dir().expect("the current folder");
+    let found = here.ancestors().find(|folder| folder.join("Cargo.lock").is_file());
+    found.map(Path::to_owned).expect("tests run within the workspace")
+}
 
 /// Whether everything must run.
 pub fn is_strict() -> bool {

@@ -1,10 +1,6 @@
 //! A GPU for tests: Mesa's Vulkan driver for the processor, unpacked by `scripts/vulkan.sh`.
 
-use std::{
-    collections::BTreeMap,
-    env,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, env, path::PathBuf};
 
 use crate::skip;
 
@@ -33,5 +29,5 @@ pub fn software(what: &str) -> Option<BTreeMap<String, String>> {
 
 /// Where the driver is unpacked.
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/vulkan").canonicalize().unwrap_or_default()
+    crate::workspace().join(".tools/vulkan").canonicalize().unwrap_or_default()
 }

@@ -225,8 +225,7 @@ async fn an_agent_is_ready_when_it_has_found_its_workers_without_a_fabric() {
 /// The unit's own watchdog is the last resort, and neither it nor a crash may end the workers.
 #[test]
 fn the_unit_ends_only_the_agent() {
-    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../systemd/island-agent.service");
-    let unit = fs::read_to_string(unit).expect("the unit");
+    let unit = fs::read_to_string("../systemd/island-agent.service").expect("the unit");
     let lines = [
         "KillMode=process",
         "Restart=on-failure",

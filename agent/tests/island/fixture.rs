@@ -393,6 +393,6 @@ pub(crate) fn workers_dir() -> &'static Path {
 }
 
 fn nats_server() -> PathBuf {
-    let set_up = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/nats-server");
+    let set_up = island_testing::workspace().join(".tools/bin/nats-server");
     std::env::var_os("ISLAND_NATS_SERVER").map_or(set_up, PathBuf::from)
 }

@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn every_file_is_listed() {
         for (folder, files) in [("", SHARED), ("sqlite", SQLITE), ("postgres", POSTGRES)] {
-            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(folder);
+            let folder = Path::new("migrations").join(folder);
             let names =
                 fs::read_dir(folder).expect("read the folder").map(|entry| entry.expect("an entry").path());
             let mut names: Vec<_> =

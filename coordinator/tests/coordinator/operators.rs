@@ -286,12 +286,11 @@ async fn operators_see_which_jobs_wait_and_why() {
     let of_consumer = network.http.get(format!("{}/admin/queue", network.url)).bearer_auth(&network.consumer.key);
     assert_eq!(answer(of_consumer).await.0, 403);
 
-    // An Island takes both in the order of the list.
+    // An Island with slots for both is offered both at once.
     let mut island = Island::start(&network).await;
-    let run = island.take().await;
-    assert_eq!(run.key.job_id.to_string(), high);
-    let taken = island.take().await;
-    assert_eq!(taken.key.job_id.to_string(), low);
+    let mut taken = [island.take().await, island.take().await].map(|job| job.key.job_id.to_string());
+    taken.sort_unstable();
+    assert_eq!(taken, [low, high], "ids ascend with time");
     assert_eq!(admin.get("/queue").await["meta"]["total"], 0);
     network.audit().await;
 }

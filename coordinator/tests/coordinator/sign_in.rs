@@ -5,7 +5,6 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _},
     net::{Ipv4Addr, TcpListener},
-    path::Path,
     process::{Child, ChildStdout, Command, Stdio},
 };
 
@@ -36,7 +35,7 @@ struct Provider {
 
 impl Provider {
     fn start(port: u16, redirect: &str) -> Self {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+        let root = island_testing::workspace();
         let modules = root.join(".tools/node/node_modules");
         assert!(modules.join("oidc-provider").exists(), "run `scripts/setup.sh test` first");
         let mut command = Command::new("node");

@@ -28,7 +28,7 @@ fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("ISLAND_NATS_SERVER") {
         return path.into();
     }
-    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/nats-server");
+    let tools = island_testing::workspace().join(".tools/bin/nats-server");
     let search = std::env::var_os("PATH").unwrap_or_default();
     let candidates =
         std::iter::once(tools).chain(std::env::split_paths(&search).map(|dir| dir.join("nats-server")));

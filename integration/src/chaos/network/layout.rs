@@ -184,6 +184,6 @@ fn ports(count: usize) -> Vec<SocketAddr> {
 
 /// The server that `scripts/setup.sh` installs.
 fn nats_server() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/nats-server");
+    let own = island_testing::workspace().join(".tools/bin/nats-server");
     if own.is_file() { own } else { PathBuf::from("nats-server") }
 }
