@@ -61,9 +61,9 @@ mod tests {
         let path = Path::new("../docs/openapi.json");
         let generated = format!("{:#}\n", document());
         if env::var_os("UPDATE_OPENAPI").is_some() {
-            fs::write(&path, &generated).expect("write docs/openapi.json");
+            fs::write(path, &generated).expect("write docs/openapi.json");
         }
-        let committed = fs::read_to_string(&path).unwrap_or_default();
+        let committed = fs::read_to_string(path).unwrap_or_default();
         assert!(
             committed == generated,
             "docs/openapi.json is not the generated document: run this with UPDATE_OPENAPI=1"

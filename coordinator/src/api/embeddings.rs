@@ -20,10 +20,8 @@ use super::{
 };
 use crate::storage::idempotency::EMBEDDINGS;
 
-const EMBEDS: Ability = Ability {
-    does: "embeds texts",
-    is_of: |cargo| cargo.spec.onnx_task_type.as_deref() == Some("feature-extraction"),
-};
+const EMBEDS: Ability =
+    Ability { does: "embeds texts", is_of: |cargo| cargo.reads_texts("feature-extraction") };
 
 /// Embeds texts.
 pub(super) async fn create(

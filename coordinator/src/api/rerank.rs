@@ -19,10 +19,7 @@ use super::{
     one_job::{self, Ability, Answered},
 };
 
-const RANKS: Ability = Ability {
-    does: "ranks documents",
-    is_of: |cargo| cargo.spec.onnx_task_type.as_deref() == Some("text-ranking"),
-};
+const RANKS: Ability = Ability { does: "ranks documents", is_of: |cargo| cargo.reads_texts("text-ranking") };
 
 /// Orders documents by their relevance to a query.
 pub(super) async fn create(

@@ -9,6 +9,8 @@ use island_protocol::{
 use jsonschema::{ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;
 
+use crate::placement;
+
 /// Name of the file by which a language model takes pictures.
 const PROJECTOR: &str = "mmproj";
 /// Maximum number of tokens of a conversation where the Cargo states none.
@@ -61,8 +63,7 @@ impl Cargo {
 
     /// Whether it serves chat requests, including simulated models.
     pub(crate) fn is_chat(&self) -> bool {
-        self.entry.category == Some(Category::Llm)
-            || (self.spec.runtime_type == RuntimeType::Llmcpp && self.task().is_some())
+        self.entry.category == Some(Category::Llm) || (self.spec.writes() && self.task().is_some())
     }
 
     /// Whether it is a language model that may be chosen for those who name none, not a simulated one or one for tests.
@@ -126,6 +127,11 @@ impl Cargo {
     pub(crate) fn task(&self) -> Option<&str> {
         let of_engine = || self.spec.engine.get("task").and_then(Value::as_str);
         self.spec.onnx_task_type.as_deref().or_else(of_engine)
+    }
+
+    /// Whether it is of a task that reads texts, on an engine whose input and output have the form of the API's.
+    pub(crate) fn reads_texts(&self, task: &str) -> bool {
+        matches!(self.spec.runtime_type, RuntimeType::Onnx | RuntimeType::Llmcpp) && self.task() == Some(task)
     }
 
     /// Whether it turns speech into text.

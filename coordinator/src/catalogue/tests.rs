@@ -308,3 +308,21 @@ fn the_best_usable_model_replaces_an_unknown_name() {
     assert_eq!(choice(&catalogue, "large", &[]), "large");
     assert_eq!(choice(&catalogue, "sim", &[("sim", Nearness::OnDisk)]), "sim");
 }
+
+#[test]
+fn models_that_only_read_serve_no_chat() {
+    let of_task = |task: &str| format!("[engine]\ntask = \"{task}\"\n");
+    let entry =
+        |slug: &str, task: &str| cargo_toml(slug, 1, "").replace("\"llm\"", "\"text\"") + &of_task(task);
+    let files = [
+        ("reads.toml", entry("reads", "feature-extraction")),
+        ("ranks.toml", entry("ranks", "text-ranking")),
+        ("writes.toml", entry("writes", "text-generation")),
+    ];
+    let (_folder, path) = folder(&files);
+    let catalogue = Catalogue::load(&path, false).expect("valid");
+    let of = |slug: &str| catalogue.get(slug).expect("a Cargo");
+    assert!(of("reads").reads_texts("feature-extraction") && !of("reads").is_chat());
+    assert!(of("ranks").reads_texts("text-ranking") && !of("ranks").is_chat());
+    assert!(of("writes").is_chat() && !of("writes").reads_texts("feature-extraction"));
+}

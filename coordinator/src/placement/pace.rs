@@ -48,7 +48,7 @@ impl UsualTimes {
     /// Compares a job with those of other Islands before it. `expected` is the speed that is known of the Island otherwise, so that only the difference from
     /// that counts.
     pub(crate) fn observe(&mut self, paces: &mut Paces, cargo: &CargoSpec, run: Run, expected: f64) {
-        let writes = cargo.runtime_type == RuntimeType::Llmcpp;
+        let writes = super::writes(cargo);
         if writes && run.tokens < LEAST_TOKENS {
             return;
         }

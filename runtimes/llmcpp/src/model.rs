@@ -120,7 +120,7 @@ impl Model {
 }
 
 /// A number of the model's architecture in the header.
-fn number(header: &Header, name: &str) -> Option<u64> {
+pub(crate) fn number(header: &Header, name: &str) -> Option<u64> {
     use crate::gguf::Value;
     let Some(Value::Text(architecture)) = header.entry("general.architecture") else { return None };
     match header.entry(&format!("{architecture}.{name}")) {

@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     backend,
+    encoder::{self, EncoderHandle, Purpose, Rows},
     engine::{self, DraftCounts, DraftMode, EngineHandle, EngineOptions, Job, Reasoning, Started},
     fit::Fit,
     gguf::Header,
@@ -69,7 +70,17 @@ pub struct Llmcpp {
     slots: u32,
     vram_mb: u64,
     drafts: Arc<DraftCounts>,
-    engine: Mutex<Option<EngineHandle>>,
+    engine: Mutex<Option<Handle>>,
+    purpose: Option<Purpose>,
+}
+
+/// The thread that owns the context.
+#[derive(Debug)]
+enum Handle {
+    /// Of a model that writes.
+    Writes(EngineHandle),
+    /// Of a model that only reads.
+    Reads(EncoderHandle),
 }
 
 impl Llmcpp {
@@ -82,6 +93,21 @@ impl Llmcpp {
             |error: &dyn std::fmt::Display| Failure::of_host(FailureCode::InternalError, error.to_string());
         let backend = backend::start().map_err(|error| unusable(&error))?;
         let slots = settings.slots.max(1);
+        if let Some(purpose) = Purpose::of(&settings.cargo) {
+            let (sender, started) = oneshot::channel();
+            let load = move || load_encoder(backend, purpose, &settings, slots, progress);
+            let encoder = encoder::start(&backend.llama, load, sender).map_err(|error| unusable(&error))?;
+            let (model, options) = started.await.map_err(|_| unusable(&"the engine's thread ended"))??;
+            return Ok(Self {
+                vram_mb: gpu::used(&model.placement.gpus) >> 20,
+                model,
+                context_tokens: options.tokens.into(),
+                slots,
+                drafts: Arc::default(),
+                engine: Mutex::new(Some(Handle::Reads(encoder))),
+                purpose: Some(purpose),
+            });
+        }
         let (sender, started) = oneshot::channel();
         let load = move || load(backend, &settings, slots, progress);
         let engine = engine::start(&backend.llama, load, sender).map_err(|error| unusable(&error))?;
@@ -94,7 +120,8 @@ impl Llmcpp {
             slots,
             vram_mb,
             drafts,
-            engine: Mutex::new(Some(engine)),
+            engine: Mutex::new(Some(Handle::Writes(engine))),
+            purpose: None,
         })
     }
 
@@ -155,7 +182,40 @@ impl Llmcpp {
         Ok(requested.map_or(left, |requested| requested.min(left)))
     }
 
+    /// Runs a job of a model that only reads.
+    async fn read(
+        &self,
+        purpose: Purpose,
+        request: RunRequest,
+        context: RunContext,
+    ) -> Result<Outcome, Failure> {
+        context.work.enter(Phase::Wait);
+        let parsed = encoder::Request::of(purpose, &request.cargo, &request.input)?;
+        let (model, limit) = (Arc::clone(&self.model), self.context_tokens as usize);
+        let encoding = tokio::task::spawn_blocking(move || {
+            let rows = Rows::new(&model, limit).of(&parsed);
+            rows.map(|rows| (parsed, rows))
+        });
+        let broke = |_| Failure::of_host(FailureCode::InternalError, "encoding the texts failed");
+        let (parsed, rows) = encoding.await.map_err(broke)??;
+        let usage = Usage::tokens(rows.iter().map(|row| row.len() as u64).sum(), 0);
+        let (done, vectors) = oneshot::channel();
+        let gone = || Failure::of_host(FailureCode::RuntimeCrashed, "the engine has ended");
+        let jobs = match &*self.engine.lock() {
+            Some(Handle::Reads(encoder)) => Some(encoder.jobs.clone()),
+            _ => None,
+        };
+        let job = encoder::Job { rows, context, done };
+        jobs.and_then(|jobs| jobs.send(job).ok()).ok_or_else(gone)?;
+        let output = parsed.output(vectors.await.map_err(|_| gone())??)?;
+        let outcome = Outcome::Completed { usage, output: Some(output), finish_reason: None };
+        Ok(outcome.on(&self.model.placement.to_string()))
+    }
+
     async fn attempt(&self, request: RunRequest, context: RunContext) -> Result<Outcome, Failure> {
+        if let Some(purpose) = self.purpose {
+            return self.read(purpose, request, context).await;
+        }
         context.work.enter(Phase::Wait);
         let parsed = Request::of(&request, RandomState::new().build_hasher().finish())?;
         let (prompt, grammar) = self.encode(&parsed).await?;
@@ -225,8 +285,10 @@ impl Llmcpp {
     }
 
     fn jobs(&self) -> Option<mpsc::Sender<Job>> {
-        let engine = self.engine.lock();
-        engine.as_ref().map(|engine| engine.jobs.clone())
+        match &*self.engine.lock() {
+            Some(Handle::Writes(engine)) => Some(engine.jobs.clone()),
+            _ => None,
+        }
     }
 }
 
@@ -240,7 +302,10 @@ impl Runtime for Llmcpp {
     }
 
     fn admit(&self, request: &RunRequest) -> Result<(), Failure> {
-        Request::of(request, 0).map(drop).map_err(Failure::from)
+        match self.purpose {
+            Some(purpose) => encoder::Request::of(purpose, &request.cargo, &request.input).map(drop),
+            None => Request::of(request, 0).map(drop).map_err(Failure::from),
+        }
     }
 
     async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
@@ -249,8 +314,17 @@ impl Runtime for Llmcpp {
 
     async fn shutdown(&self) {
         let engine = self.engine.lock().take();
-        if let Some(EngineHandle { jobs, thread }) = engine {
-            drop(jobs);
+        let thread = engine.map(|engine| match engine {
+            Handle::Writes(EngineHandle { jobs, thread }) => {
+                drop(jobs);
+                thread
+            }
+            Handle::Reads(EncoderHandle { jobs, thread }) => {
+                drop(jobs);
+                thread
+            }
+        });
+        if let Some(thread) = thread {
             // A panic of the thread has been reported.
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
@@ -307,10 +381,7 @@ fn load(
         kv_offload_tokens: sizes.kv_offload,
         cache,
         drafts: drafts(&settings.cargo)?,
-        threads: match settings.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from) as i32,
-            threads => threads as i32,
-        },
+        threads: threads(settings),
     };
     let (fit, options) = fit(backend, settings, options, slots)?;
     let report = move |share: f32| progress((share * 100.0) as u64, 100);
@@ -326,6 +397,44 @@ fn load(
     let tokens = options.total_tokens;
     tracing::info!(device = %model.placement, tokens, cache = ?options.cache, "model loaded");
     Ok((Arc::new(model), options))
+}
+
+/// Loads a model that only reads.
+fn load_encoder(
+    backend: &backend::Started,
+    purpose: Purpose,
+    settings: &Settings,
+    slots: u32,
+    progress: impl Fn(u64, u64) + Send + 'static,
+) -> Result<(Arc<Model>, encoder::Options), Failure> {
+    let header = check(&settings.path)?;
+    let threads = threads(settings);
+    let options = encoder::Options::of(purpose, &settings.cargo, &header, threads)?;
+    let context = EngineOptions {
+        slots: slots as usize,
+        context_tokens: options.tokens,
+        total_tokens: options.tokens,
+        kv_offload_tokens: 0,
+        cache: KvCacheType::F16,
+        threads,
+    };
+    let (fit, _) = fit(backend, settings, context, 1)?;
+    let report = move |share: f32| progress((share * 100.0) as u64, 100);
+    let mut model = Model::load(&backend.llama, &settings.path, fit, report)?;
+    if let Some(adapter) = &settings.adapter {
+        check(adapter)?;
+        model = model.with_adapter(adapter, adapter_scale(&settings.cargo)?)?;
+    }
+    tracing::info!(device = %model.placement, ?purpose, tokens = options.tokens, "model loaded");
+    Ok((Arc::new(model), options))
+}
+
+/// Processor threads of this worker.
+fn threads(settings: &Settings) -> i32 {
+    match settings.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from) as i32,
+        threads => threads as i32,
+    }
 }
 
 /// Places the model where this worker may run it.

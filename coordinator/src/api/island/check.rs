@@ -9,7 +9,7 @@ use island_protocol::{
         CheckStep, Data, IslandCheck, JobError,
         claim::{ClaimVerb, IslandRequest},
     },
-    cargo::{Category, RuntimeType},
+    cargo::Category,
     event::JobEvent,
     host::CPU,
     ids::{AccountId, HostId},
@@ -105,7 +105,7 @@ async fn run(
     cargo: &Arc<Cargo>,
 ) -> Result<IslandCheck, ApiError> {
     let mut check = run_once(api, host, account, cargo, FIRST).await?;
-    if !check.passed || cargo.spec.runtime_type != RuntimeType::Llmcpp {
+    if !check.passed || !placement::writes(&cargo.spec) {
         // A program's output has no tokens of a model.
         check.tokens_per_second = None;
         return Ok(check);
