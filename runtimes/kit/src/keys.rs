@@ -178,9 +178,9 @@ mod tests {
         let path = Path::new("../../docs/settings.md");
         let written = document();
         if std::env::var_os("UPDATE_SETTINGS").is_some() {
-            fs::write(&path, &written).expect("write");
+            fs::write(path, &written).expect("write");
         }
-        let stored = fs::read_to_string(&path).expect("docs/settings.md");
+        let stored = fs::read_to_string(path).expect("docs/settings.md");
         assert_eq!(stored, written, "UPDATE_SETTINGS=1 writes it anew");
     }
 
