@@ -5,6 +5,7 @@
 //! | [`status`] | the status |
 //! | [`history`] | the last hour, for plots |
 //! | [`server`] | the socket, and the page on 127.0.0.1 |
+//! | `page` | the HTML of the page |
 //! | [`check`] | a test job through the whole network |
 //! | [`client`] | the client of the socket: `status`, `pause`, `resume`, `drain`, `doctor` |
 //! | [`metrics`] | the status as metrics, for Prometheus and OpenTelemetry |
@@ -16,6 +17,7 @@ pub mod check;
 pub mod client;
 pub mod history;
 pub mod metrics;
+mod page;
 pub mod screen;
 pub mod server;
 pub mod status;

@@ -89,19 +89,27 @@ fn taken(process: u32) -> Result<Taken> {
         let lines = memory.lines().filter_map(|line| line.strip_prefix(name));
         lines.filter_map(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).sum()
     };
-    let stat = read("stat")?;
-    // Behind the program's name in brackets; times are the 12th and 13th from there, in hundredths of a second.
-    let rest = stat.rsplit_once(')').context("a name")?.1;
-    let times = rest.split_whitespace().skip(11).take(2);
     Ok(Taken {
         resident_kib: kib("Rss:"),
         private_kib: kib("Private_Clean:") + kib("Private_Dirty:"),
-        ticks: times.filter_map(|time| time.parse::<u64>().ok()).sum(),
+        ticks: ticks(process)?,
     })
 }
 
+/// Processor time of all threads of a process so far, in hundredths of a second.
+pub(crate) fn ticks(process: u32) -> Result<u64> {
+    let path = format!("/proc/{process}/stat");
+    let stat = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    // Behind the program's name in brackets; times are the 12th and 13th from there.
+    let rest = stat.rsplit_once(')').context("a name")?.1;
+    let times = rest.split_whitespace().skip(11).take(2);
+    Ok(times.filter_map(|time| time.parse::<u64>().ok()).sum())
+}
+
 /// The program of a name among all that a process started.
-fn child_of(parent: u32, name: &str) -> Option<u32> {
+pub(crate) fn child_of(parent: u32, name: &str) -> Option<u32> {
+    // The kernel keeps this number of characters.
+    let name = name.get(..15).unwrap_or(name);
     let mut parents = vec![parent];
     while let Some(process) = parents.pop() {
         let children: Vec<PathBuf> = fs::read_dir(format!("/proc/{process}/task"))

@@ -20,6 +20,7 @@
 //! | `ends` | ends of jobs on PostgreSQL whose payments go to one account, against many |
 //! | `ended` | lists, prices and statistics over a million ended jobs, against an empty database |
 //! | `footprint` | memory and processor time of an idle Island, against node-exporter and boinc-client |
+//! | `pages` | processor time of a coordinator with a hundred open pages of the console |
 //! | `python` | a peer in Python |
 //! | `containers` | time from a job to the first output of its container, cold and started ahead, against curl |
 //!
@@ -43,6 +44,7 @@ mod load;
 mod mock;
 mod onnx;
 mod overhead;
+mod pages;
 mod python;
 mod report;
 mod stats;
@@ -186,6 +188,15 @@ enum What {
         #[arg(long, default_value = "boinc")]
         boinc: PathBuf,
     },
+    /// Processor time of a coordinator at rest with open pages of the console, against none
+    Pages {
+        /// Open pages
+        #[arg(long, default_value_t = 100)]
+        pages: usize,
+        /// How long to measure each kind of page in a round
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
     /// Draw the headline ratios of some results as one SVG, on standard output
     Chart {
         /// Files that `--json` wrote, in the order of the chart
@@ -240,6 +251,7 @@ async fn measure(what: What, rounds: usize) -> Result<Report> {
             footprint::run(minutes, agent.as_deref(), &node_exporter, &boinc).await
         }
         What::Containers => containers::run(rounds).await,
+        What::Pages { pages, seconds } => pages::run(rounds, pages, seconds).await,
         What::Ended { jobs } => ended::run(rounds, jobs).await,
         What::Ends { database_url, jobs, at_once } => ends::run(rounds, &database_url, jobs, at_once).await,
         What::Wasm { .. } | What::WasmProcess { .. } | What::Chart { .. } => {

@@ -44,6 +44,11 @@ impl Network {
         Self::start_with(None, None, &[]).await
     }
 
+    /// Starts it without an Island.
+    pub(crate) async fn start_without_islands() -> Result<Self> {
+        Self::start_by(&["--no-island"], None, None, &[]).await
+    }
+
     /// Starts one whose Cargo `bench-model` is the model.
     pub(crate) async fn start_with_model(model: &Path, room: Room) -> Result<Self> {
         let slots = [("ISLAND_AGENT_WORKERS__SLOTS_PER_MODEL", room.slots.to_string())];
@@ -70,6 +75,15 @@ impl Network {
         agent: Option<&Path>,
         settings: &[(&str, &str)],
     ) -> Result<Self> {
+        Self::start_by(&[], model, agent, settings).await
+    }
+
+    async fn start_by(
+        arguments: &[&str],
+        model: Option<(&Path, Room)>,
+        agent: Option<&Path>,
+        settings: &[(&str, &str)],
+    ) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("islb").tempdir()?;
         let cargos = folder.path().join("cargos");
         fs::create_dir_all(cargos.join("fixtures"))?;
@@ -89,6 +103,7 @@ impl Network {
         let dev = Command::new(program("island")?)
             .args(["dev", "--fixtures", "--no-limits", "--data-dir"])
             .arg(&data)
+            .args(arguments)
             .arg("--cargos")
             .arg(&cargos)
             .args(agent.map(|agent| [OsStr::new("--agent"), agent.as_os_str()]).into_iter().flatten())
@@ -198,6 +213,16 @@ impl Network {
     /// The process that runs all of it.
     pub(crate) fn process(&self) -> u32 {
         self.dev.id()
+    }
+
+    /// Address of the API and the console.
+    pub(crate) fn api_url(&self) -> &str {
+        &self.api_url
+    }
+
+    /// A key of the consumer.
+    pub(crate) fn api_key(&self) -> &str {
+        &self.api_key
     }
 
     pub(crate) fn target(&self, model: &str) -> Result<Target> {

@@ -7,27 +7,25 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
+use island_console_pages::assets::{FILES, File, HTMX, SCRIPT, STYLE};
 use sha2::{Digest as _, Sha256};
 
-const SCRIPT: &str = "text/javascript; charset=utf-8";
-const STYLE: &str = "text/css; charset=utf-8";
-
-/// Name, media type and content.
-const FILES: &[(&str, &str, &[u8])] = &[
-    ("page.js", SCRIPT, include_bytes!("../assets/page.js")),
+/// The files of this crate.
+const OWN: &[File] = &[
     ("chat.js", SCRIPT, include_bytes!("../assets/chat.js")),
     ("stream.js", SCRIPT, include_bytes!("../assets/stream.js")),
     ("job.js", SCRIPT, include_bytes!("../assets/job.js")),
-    ("htmx.min.js", SCRIPT, include_bytes!("../assets/vendor/htmx.min.js")),
-    ("uPlot.iife.min.js", SCRIPT, include_bytes!("../assets/vendor/uPlot.iife.min.js")),
-    ("uPlot.min.css", STYLE, include_bytes!("../assets/vendor/uPlot.min.css")),
     ("console.css", STYLE, include_bytes!("../assets/console.css")),
-    ("island.svg", "image/svg+xml", include_bytes!("../assets/island.svg")),
+    HTMX,
 ];
+
+fn files() -> impl Iterator<Item = &'static File> {
+    FILES.iter().chain(OWN)
+}
 
 static FOLDER: LazyLock<String> = LazyLock::new(|| {
     let mut hash = Sha256::new();
-    for (name, _, content) in FILES {
+    for (name, _, content) in files() {
         hash.update(name);
         hash.update(content);
     }
@@ -43,7 +41,7 @@ pub(crate) fn folder() -> &'static str {
 
 /// One file.
 pub(crate) async fn get(Path((folder, name)): Path<(String, String)>) -> Response {
-    let Some((_, kind, content)) = FILES.iter().find(|(known, _, _)| *known == name) else {
+    let Some((_, kind, content)) = files().find(|(known, _, _)| *known == name) else {
         return StatusCode::NOT_FOUND.into_response();
     };
     // A page of another version, from before an upgrade, gets the file of this one without keeping it.

@@ -7,11 +7,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-
-/// Scripts and styles come from this address only, and never from within a page. Pictures and sound may be in a page,
-/// since a person shows their own before they are sent.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
-     media-src 'self' data: blob:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+use island_console_pages::assets::POLICY;
 
 /// Refuses changes that other sites request, and adds the headers of all pages.
 pub(crate) async fn guard(request: Request, next: Next) -> Response {

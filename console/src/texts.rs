@@ -1,81 +1,41 @@
 //! Every text of the console that is not data, from one file for each language.
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::sync::LazyLock;
 
-use toml::{Table, Value};
+use island_console_pages::texts::{self, Texts};
 
 const ENGLISH: &str = include_str!("../texts/en.toml");
 
-static TEXTS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
-    let mut texts = HashMap::new();
-    // The file is a part of the program, and a test reads it.
-    collect(&mut texts, "", ENGLISH.parse().unwrap_or_default());
-    texts
-});
-
-fn collect(texts: &mut HashMap<String, String>, prefix: &str, table: Table) {
-    for (key, value) in table {
-        let key = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
-        match value {
-            Value::Table(table) => collect(texts, &key, table),
-            Value::String(text) => drop(texts.insert(key, text)),
-            other => drop(texts.insert(key, other.to_string())),
-        }
-    }
-}
+static TEXTS: LazyLock<Texts> = LazyLock::new(|| Texts::read(ENGLISH));
 
 /// The text of a key, or the key itself where it has no text.
 pub(crate) fn t(key: &str) -> &str {
     find(key).unwrap_or(key)
 }
 
-/// The text of a key.
+/// The text of a key of the console, or of the blocks of all pages.
 pub(crate) fn find(key: &str) -> Option<&'static str> {
-    TEXTS.get(key).map(String::as_str)
+    TEXTS.find(key).or_else(|| island_console_pages::find(key))
 }
 
 /// The text of a key, with `{name}` replaced by values.
 pub(crate) fn fill(key: &str, values: &[(&str, &str)]) -> String {
-    let mut text = t(key).to_owned();
-    for (name, value) in values {
-        text = text.replace(&format!("{{{name}}}"), value);
-    }
-    text
+    texts::fill(t(key), values)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, fs, path::Path};
+    use std::path::Path;
+
+    use island_console_pages::check;
 
     use super::*;
-
-    /// Keys that the sources use as a whole: `t("…")`, `fill("…"`.
-    fn used(folder: &Path, keys: &mut BTreeSet<String>) {
-        for entry in fs::read_dir(folder).expect("read a folder") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                used(&path, keys);
-                continue;
-            }
-            let text = fs::read_to_string(&path).expect("read a file");
-            for call in ["t(\"", "fill(\"", "text(\"", "heading(\"", "done(\""] {
-                for (at, _) in text.match_indices(call) {
-                    let is_own = !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-                    let key = text[at + call.len()..].split('"').next().unwrap_or_default();
-                    if is_own && key.contains('.') && !key.ends_with('.') && !key.contains(['…', '{']) {
-                        keys.insert(key.to_owned());
-                    }
-                }
-            }
-        }
-    }
 
     #[test]
     fn every_key_that_is_used_has_a_text() {
         let root = Path::new(".");
-        let mut keys = BTreeSet::new();
-        used(&root.join("src"), &mut keys);
-        used(&root.join("templates"), &mut keys);
+        let calls = ["t(\"", "fill(\"", "text(\"", "heading(\"", "done(\""];
+        let keys = check::keys(&[&root.join("src"), &root.join("templates")], &calls);
         assert!(keys.len() > 100, "{}", keys.len());
         let missing: Vec<_> = keys.iter().filter(|key| find(key).is_none()).collect();
         assert!(missing.is_empty(), "texts/en.toml lacks {missing:?}");
@@ -99,7 +59,7 @@ mod tests {
 
     #[test]
     fn values_take_their_places() {
-        assert!(ENGLISH.parse::<Table>().is_ok());
+        assert!(ENGLISH.parse::<toml::Table>().is_ok());
         assert_eq!(fill("no.such.{x}.key", &[("x", "other")]), "no.such.other.key");
     }
 }

@@ -25,8 +25,8 @@ use pace::Paces;
 pub(crate) use reason::{NO_ISLAND, Reason, in_words, is_reason, reason_names};
 pub(crate) use selection::Selection;
 
-/// Whether it is a language model that writes a reply. Those with a task that only reads texts, for vectors or for ranking, do not.
-pub(crate) fn writes(cargo: &CargoSpec) -> bool {
+/// Whether it is a language model that generates text, not one that embeds or ranks texts.
+pub(crate) fn generates_text(cargo: &CargoSpec) -> bool {
     let task = cargo.engine.get("task").and_then(serde_json::Value::as_str);
     cargo.runtime_type == RuntimeType::Llmcpp && !matches!(task, Some("feature-extraction" | "text-ranking"))
 }
@@ -330,13 +330,13 @@ pub(crate) fn quickest<'c>(
             Ok(Standing { nearness: Nearness::Remote, .. }) if !is_shipped(cargo) => {}
             Ok(Standing { nearness, offload }) => {
                 let bytes: u64 = cargo.artifacts.iter().filter_map(|file| file.size_bytes).sum();
-                let writes = writes(cargo) && bytes <= SMALL_BYTES;
+                let generates = generates_text(cargo) && bytes <= SMALL_BYTES;
                 let on_gpu = cargo.required_vram_mb > 0 && offload == Offload::Whole;
                 // Two models of one size class are equally informative, and the nearer one is faster to check.
-                let size = if writes && nearness != Nearness::Remote { bytes.max(1).ilog2() } else { 0 };
+                let size = if generates && nearness != Nearness::Remote { bytes.max(1).ilog2() } else { 0 };
                 let order = (
                     cargo.is_simulated(),
-                    !writes,
+                    !generates,
                     !on_gpu,
                     Reverse(size),
                     nearness,

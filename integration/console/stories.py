@@ -562,6 +562,56 @@ def the_first_view_is_small(browser, network):
         print(f"first view of {path}: {total} bytes in {len(sizes)} requests", file=sys.stderr)
 
 
+def a_person_signs_in_with_a_provider(browser, network):
+    def provider(email, path="/console/keys"):
+        """A page of a browser whose person has named this address at the provider."""
+        context = browser.context()
+        # The provider's pages request a font, which a machine without a network waits for.
+        context.route(re.compile(r"^https://"), lambda route: route.abort())
+        page = context.new_page()
+        page.goto(path)
+        page.get_by_role("button", name="Go to the sign-in page").click()
+        page.wait_for_url("**/interaction/**")
+        page.locator('[name="login"]').fill(email)
+        page.locator('[name="password"]').fill("any")
+        page.get_by_role("button", name="Sign-in").click()
+        page.get_by_role("button", name="Continue").click()
+        return page
+
+    page = provider("ada@example.org")
+    page.wait_for_url("**/console/chat")
+    expect(page.locator(".account .email")).to_have_text("ada@example.org")
+    expect(page.locator(".account .credits")).to_contain_text("2")
+    page.goto("/console/keys")
+    keys = page.locator("main tbody tr")
+    expect(keys).to_have_count(1)
+    # In another browser the same person has the same account; each sign-in has its own key.
+    other = provider("ada@example.org")
+    other.wait_for_url("**/console/chat")
+    other.goto("/console/keys")
+    expect(other.locator("main tbody tr")).to_have_count(2)
+    # Signing out ends this session only.
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url(re.compile(r"/$"))
+    page.goto("/console/keys")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    other.goto("/console/keys")
+    expect(other.locator(".account .email")).to_have_text("ada@example.org")
+    # Who may not sign in gets no session, and the reason.
+    for email, reason in [("eve@elsewhere.example", "may not sign in"), ("unverified@example.org", "has not verified")]:
+        refused = provider(email)
+        refused.wait_for_url("**/login/callback?**")
+        expect(refused.locator("body")).to_contain_text(reason)
+        refused.goto("/console/keys")
+        expect(refused.get_by_role("heading", level=1)).to_have_text("Sign in")
+    # A confirmation that another browser began is worth nothing here.
+    stolen = browser.context().new_page()
+    stolen.goto("/console/sign-in/provider/end?code=" + "a" * 32)
+    expect(stolen.locator("main .notice.bad")).to_be_visible()
+    stolen.goto("/console/keys")
+    expect(stolen.get_by_role("heading", level=1)).to_have_text("Sign in")
+
+
 def eventually(holds):
     for _ in range(300):
         if holds():
@@ -605,7 +655,9 @@ def main():
             an_owner_pauses_an_island_remotely,
         )
         more = {**dict.fromkeys(with_agent, lambda: (agent,)), pages_are_accessible: lambda: (axe,), roles_are_apart: lambda: (guest,)}
-        for story in stories:
+        # Stories that need a network of their own run only by their names.
+        apart = [a_person_signs_in_with_a_provider]
+        for story in stories + [story for story in apart if story.__name__ in only]:
             if only and story.__name__ not in only:
                 continue
             begun = time.monotonic()

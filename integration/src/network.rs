@@ -28,6 +28,8 @@ pub struct Options {
     pub cargos: Option<PathBuf>,
     /// Whether its books are in a PostgreSQL server of its own.
     pub postgres: bool,
+    /// Port of the API; a free one by default.
+    pub api_port: Option<u16>,
     /// Settings of the coordinators that differ, as environment variables without their prefix.
     pub coordinator: Vec<(&'static str, String)>,
     /// Settings of the Islands that differ, likewise.
@@ -43,6 +45,7 @@ impl Default for Options {
             no_limits: true,
             cargos: None,
             postgres: false,
+            api_port: None,
             coordinator: Vec::new(),
             agent: Vec::new(),
             environment: BTreeMap::new(),
@@ -97,6 +100,9 @@ impl Network {
         }
         if options.no_limits {
             command.arg("--no-limits");
+        }
+        if let Some(port) = options.api_port {
+            command.args(["--api-port", &port.to_string()]);
         }
         if let Some(cargos) = &options.cargos {
             command.arg("--cargos").arg(cargos);

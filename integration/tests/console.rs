@@ -1,8 +1,11 @@
 //! The web console, used by people in a real browser against a network with the fixtures.
 
 use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _},
+    net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, ChildStdout, Command, Stdio},
 };
 
 use island_integration::{Network, Options, has_postgres, program};
@@ -32,6 +35,82 @@ fn people_use_the_console() {
         .expect("run the stories");
     let (out, err) = (String::from_utf8_lossy(&result.stdout), String::from_utf8_lossy(&result.stderr));
     assert!(result.status.success() && out.trim() == "ok", "{out}\n{err}\n{}", network.logs());
+}
+
+/// Runs a story alone, in a browser of its own.
+fn run_story(network: &Network, story: &str) {
+    let result = Command::new(installed(".tools/venv/bin/python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .arg(root().join("integration/console/stories.py"))
+        .arg(network.folder())
+        .arg(program("island-agent"))
+        .arg(installed(".tools/node/node_modules/axe-core/axe.min.js"))
+        .arg(story)
+        .output()
+        .expect("run the story");
+    let (out, err) = (String::from_utf8_lossy(&result.stdout), String::from_utf8_lossy(&result.stderr));
+    assert!(err.contains(story), "the story ran: {err}");
+    assert!(result.status.success() && out.trim() == "ok", "{out}\n{err}\n{}", network.logs());
+}
+
+/// A free port of this machine.
+fn port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// The OpenID Connect provider of the coordinator's tests, which ends with its standard input.
+struct Provider {
+    child: Child,
+    _output: BufReader<ChildStdout>,
+}
+
+impl Provider {
+    fn start(port: u16, redirect: &str) -> Self {
+        let modules = installed(".tools/node/node_modules");
+        let mut child = Command::new("node")
+            .arg(root().join("coordinator/tests/oidc_provider.cjs"))
+            .arg(modules)
+            .args([&port.to_string(), redirect])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("node starts");
+        let mut output = BufReader::new(child.stdout.take().expect("its output"));
+        assert!(
+            output.by_ref().lines().map_while(Result::ok).any(|line| line == "ready"),
+            "the provider starts"
+        );
+        Self { child, _output: output }
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn people_sign_in_with_a_provider() {
+    let (own, provider) = (port(), port());
+    let url = format!("http://127.0.0.1:{own}");
+    let _provider = Provider::start(provider, &format!("{url}/api/v1/login/callback"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("secret");
+    fs::write(&secret, "a secret\n").expect("write the secret");
+    let coordinator = vec![
+        ("HTTP__PUBLIC_URL", url),
+        ("ACCOUNTS__SIGNUP_CREDITS", "2".to_owned()),
+        ("OIDC__ISSUER", format!("http://127.0.0.1:{provider}")),
+        ("OIDC__CLIENT_ID", "island".to_owned()),
+        ("OIDC__CLIENT_SECRET", secret.display().to_string()),
+        ("OIDC__EMAIL_DOMAINS", "[\"example.org\"]".to_owned()),
+    ];
+    let options = Options { islands: 0, api_port: Some(own), coordinator, ..Options::default() };
+    run_story(&Network::start_with(&options), "a_person_signs_in_with_a_provider");
 }
 
 fn browser() -> reqwest::Client {

@@ -11,12 +11,13 @@ use std::{
 
 use axum::{
     Json, Router,
-    extract::{Request, State},
+    extract::{Path as UrlPath, Request, State},
     http::{HeaderMap, StatusCode, header},
     middleware::{self, Next},
     response::{Html, IntoResponse, Response},
     routing::{get, post},
 };
+use island_console_pages::assets;
 use island_daemon::chain::Chain;
 use island_protocol::problem::Code;
 use tokio::net::{TcpListener, UnixListener};
@@ -24,14 +25,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     metrics::{prometheus, series},
+    page,
     status::{Sources, Status},
 };
 use crate::policy::{OwnerOrder, Verdict};
 
 /// Name of the socket in the state folder.
 pub const SOCKET: &str = "control.sock";
-/// The HTML of the page.
-const PAGE: &str = include_str!("page.html");
 
 /// An address that cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -82,16 +82,17 @@ pub async fn serve_page(
     let listener = listener.map_err(|error| ServeError::Page(port, error))?;
     let at = listener.local_addr().map_or(port, |address| address.port());
     tracing::info!("the page is served at http://127.0.0.1:{at}/");
-    let router = page().with_state(sources);
+    let router = routes_of_page().with_state(sources);
     axum::serve(listener, router)
         .with_graceful_shutdown(stop.cancelled_owned())
         .await
         .map_err(ServeError::Serve)
 }
 
-fn page() -> Router<Arc<Sources>> {
+fn routes_of_page() -> Router<Arc<Sources>> {
     Router::new()
-        .route("/", get(async || Html(PAGE)))
+        .route("/", get(shown))
+        .route(&format!("{}/{{name}}", page::ASSETS), get(asset))
         .route("/status", get(status))
         .route("/metrics", get(numbers))
         .layer(middleware::from_fn(known_host))
@@ -105,9 +106,27 @@ async fn known_host(headers: HeaderMap, request: Request, next: Next) -> Respons
         return (StatusCode::MISDIRECTED_REQUEST, "this page is only for http://127.0.0.1\n").into_response();
     }
     let mut response = next.run(request).await;
-    let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'";
-    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, header::HeaderValue::from_static(policy));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, header::HeaderValue::from_static(assets::POLICY));
+    // A file may be another one after an update of the agent.
+    headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
     response
+}
+
+async fn shown(State(sources): State<Arc<Sources>>) -> Response {
+    match page::html(&sources.status()) {
+        Ok(html) => Html(html).into_response(),
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("render the page: {error}\n")).into_response()
+        }
+    }
+}
+
+async fn asset(UrlPath(name): UrlPath<String>) -> Response {
+    match assets::FILES.iter().find(|(known, _, _)| *known == name) {
+        Some((_, kind, content)) => ([(header::CONTENT_TYPE, *kind)], *content).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
 }
 
 async fn status(State(sources): State<Arc<Sources>>) -> Json<Status> {

@@ -63,7 +63,8 @@ impl Cargo {
 
     /// Whether it serves chat requests, including simulated models.
     pub(crate) fn is_chat(&self) -> bool {
-        self.entry.category == Some(Category::Llm) || (self.spec.writes() && self.task().is_some())
+        self.entry.category == Some(Category::Llm)
+            || (placement::generates_text(&self.spec) && self.task().is_some())
     }
 
     /// Whether it is a language model that may be chosen for those who name none, not a simulated one or one for tests.

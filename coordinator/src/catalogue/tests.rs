@@ -310,7 +310,7 @@ fn the_best_usable_model_replaces_an_unknown_name() {
 }
 
 #[test]
-fn models_that_only_read_serve_no_chat() {
+fn models_that_embed_or_rank_serve_no_chat() {
     let of_task = |task: &str| format!("[engine]\ntask = \"{task}\"\n");
     let entry =
         |slug: &str, task: &str| cargo_toml(slug, 1, "").replace("\"llm\"", "\"text\"") + &of_task(task);

@@ -48,11 +48,11 @@ impl UsualTimes {
     /// Compares a job with those of other Islands before it. `expected` is the speed that is known of the Island otherwise, so that only the difference from
     /// that counts.
     pub(crate) fn observe(&mut self, paces: &mut Paces, cargo: &CargoSpec, run: Run, expected: f64) {
-        let writes = super::writes(cargo);
-        if writes && run.tokens < LEAST_TOKENS {
+        let generates = super::generates_text(cargo);
+        if generates && run.tokens < LEAST_TOKENS {
             return;
         }
-        let units = if writes { run.tokens as f64 } else { 1.0 };
+        let units = if generates { run.tokens as f64 } else { 1.0 };
         let time = (run.ms.max(1) as f64 / units).log2() + expected;
         let Some(usual) = self.0.get_mut(&cargo.slug) else {
             self.insert(cargo.slug.clone(), time);

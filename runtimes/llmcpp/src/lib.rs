@@ -16,7 +16,7 @@
 //! | [`logprobs`] | probabilities of tokens, kept until their text is sent |
 //! | [`text`], [`stop`] | tokens to whole characters, and the end at a stop text |
 //! | [`vision`] | pictures in a prompt |
-//! | [`encoder`] | models that read and write nothing: vectors of texts and relevance of documents |
+//! | [`encoder`] | models that embed or rank texts |
 //! | [`engine`] | the thread that owns the context and batches all running jobs |
 //! | [`runtime`] | the engine interface |
 //! | [`worker`] | the loader for the worker binary |

@@ -77,10 +77,10 @@ pub struct Llmcpp {
 /// The thread that owns the context.
 #[derive(Debug)]
 enum Handle {
-    /// Of a model that writes.
-    Writes(EngineHandle),
-    /// Of a model that only reads.
-    Reads(EncoderHandle),
+    /// Of a model that generates text.
+    Generator(EngineHandle),
+    /// Of a model that embeds or ranks texts.
+    Encoder(EncoderHandle),
 }
 
 impl Llmcpp {
@@ -104,7 +104,7 @@ impl Llmcpp {
                 context_tokens: options.tokens.into(),
                 slots,
                 drafts: Arc::default(),
-                engine: Mutex::new(Some(Handle::Reads(encoder))),
+                engine: Mutex::new(Some(Handle::Encoder(encoder))),
                 purpose: Some(purpose),
             });
         }
@@ -120,7 +120,7 @@ impl Llmcpp {
             slots,
             vram_mb,
             drafts,
-            engine: Mutex::new(Some(Handle::Writes(engine))),
+            engine: Mutex::new(Some(Handle::Generator(engine))),
             purpose: None,
         })
     }
@@ -182,8 +182,8 @@ impl Llmcpp {
         Ok(requested.map_or(left, |requested| requested.min(left)))
     }
 
-    /// Runs a job of a model that only reads.
-    async fn read(
+    /// Embeds or ranks the texts of a job.
+    async fn encode_texts(
         &self,
         purpose: Purpose,
         request: RunRequest,
@@ -202,7 +202,7 @@ impl Llmcpp {
         let (done, vectors) = oneshot::channel();
         let gone = || Failure::of_host(FailureCode::RuntimeCrashed, "the engine has ended");
         let jobs = match &*self.engine.lock() {
-            Some(Handle::Reads(encoder)) => Some(encoder.jobs.clone()),
+            Some(Handle::Encoder(encoder)) => Some(encoder.jobs.clone()),
             _ => None,
         };
         let job = encoder::Job { rows, context, done };
@@ -214,7 +214,7 @@ impl Llmcpp {
 
     async fn attempt(&self, request: RunRequest, context: RunContext) -> Result<Outcome, Failure> {
         if let Some(purpose) = self.purpose {
-            return self.read(purpose, request, context).await;
+            return self.encode_texts(purpose, request, context).await;
         }
         context.work.enter(Phase::Wait);
         let parsed = Request::of(&request, RandomState::new().build_hasher().finish())?;
@@ -286,7 +286,7 @@ impl Llmcpp {
 
     fn jobs(&self) -> Option<mpsc::Sender<Job>> {
         match &*self.engine.lock() {
-            Some(Handle::Writes(engine)) => Some(engine.jobs.clone()),
+            Some(Handle::Generator(engine)) => Some(engine.jobs.clone()),
             _ => None,
         }
     }
@@ -315,11 +315,11 @@ impl Runtime for Llmcpp {
     async fn shutdown(&self) {
         let engine = self.engine.lock().take();
         let thread = engine.map(|engine| match engine {
-            Handle::Writes(EngineHandle { jobs, thread }) => {
+            Handle::Generator(EngineHandle { jobs, thread }) => {
                 drop(jobs);
                 thread
             }
-            Handle::Reads(EncoderHandle { jobs, thread }) => {
+            Handle::Encoder(EncoderHandle { jobs, thread }) => {
                 drop(jobs);
                 thread
             }
@@ -399,7 +399,7 @@ fn load(
     Ok((Arc::new(model), options))
 }
 
-/// Loads a model that only reads.
+/// Loads a model that embeds or ranks texts.
 fn load_encoder(
     backend: &backend::Started,
     purpose: Purpose,
@@ -416,6 +416,7 @@ fn load_encoder(
         total_tokens: options.tokens,
         kv_offload_tokens: 0,
         cache: KvCacheType::F16,
+        drafts: DraftMode::Never,
         threads,
     };
     let (fit, _) = fit(backend, settings, context, 1)?;

@@ -105,7 +105,7 @@ async fn run(
     cargo: &Arc<Cargo>,
 ) -> Result<IslandCheck, ApiError> {
     let mut check = run_once(api, host, account, cargo, FIRST).await?;
-    if !check.passed || !placement::writes(&cargo.spec) {
+    if !check.passed || !placement::generates_text(&cargo.spec) {
         // A program's output has no tokens of a model.
         check.tokens_per_second = None;
         return Ok(check);

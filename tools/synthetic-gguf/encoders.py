@@ -1,4 +1,4 @@
-"""Writes small models with random weights that read and write nothing, with what transformers computes from them: `readers.py OUT`.
+"""Writes small models with random weights that embed or rank texts, with what transformers computes from them: `encoders.py OUT`.
 
 Needs `torch` and `transformers` (tools/onnx-fixtures/requirements.txt) besides what the other programs need. A file `NAME.json` has texts with their
 vectors, or pairs with their scores.

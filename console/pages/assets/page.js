@@ -67,7 +67,7 @@ function draw(figure) {
   new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 240 })).observe(place);
 }
 
-function prepare(root) {
+export function prepare(root) {
   localize(root);
   copies(root);
   root.querySelectorAll('figure.plot').forEach(draw);

@@ -1,5 +1,5 @@
-//! Models that read and write nothing: vectors and scores against those of transformers on the same random weights
-//! (`tools/synthetic-gguf/readers.py`), and through the worker.
+//! Models that embed or rank texts: vectors and scores against those of transformers on the same random weights
+//! (`tools/synthetic-gguf/encoders.py`), and through the worker.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 const TOLERANCE: f64 = 5e-3;
 
 fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/readers").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/encoders").join(name)
 }
 
 fn cases(name: &str) -> Vec<Value> {
