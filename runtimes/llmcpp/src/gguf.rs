@@ -18,6 +18,8 @@ const MAX_ENTRIES: u64 = 1 << 14;
 const MAX_KEY_BYTES: u64 = 1 << 12;
 /// Maximum length of a tensor name in llama.cpp, without its final zero.
 const MAX_NAME_BYTES: u64 = 63;
+/// Key of the texts of the tokens.
+const VOCABULARY: &str = "tokenizer.ggml.tokens";
 const DEFAULT_ALIGNMENT: u64 = 32;
 
 /// Why a file is not a valid GGUF file.
@@ -45,7 +47,7 @@ pub enum GgufError {
         /// The maximum.
         limit: u64,
     },
-    /// A name that occurs twice.
+    /// A name or token that occurs twice.
     #[error("{0:?} occurs twice")]
     Duplicate(String),
     /// Text that is not UTF-8 where names are expected.
@@ -139,7 +141,9 @@ fn read_entries<R: io::BufRead + io::Seek>(
         if !seen.insert(key.clone()) {
             return Err(GgufError::Duplicate(key));
         }
-        if let Some(value) = value::read(reader)? {
+        if key == VOCABULARY {
+            value::check_vocabulary(reader)?;
+        } else if let Some(value) = value::read(reader)? {
             entries.push((key, value));
         }
     }

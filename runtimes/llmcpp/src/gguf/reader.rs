@@ -43,11 +43,16 @@ impl<R: BufRead + Seek> Reader<R> {
 
     /// A text preceded by its length, of at most `limit` bytes.
     pub(super) fn text(&mut self, what: &'static str, limit: u64) -> Result<String, GgufError> {
+        String::from_utf8(self.raw_text(what, limit)?).map_err(|_| GgufError::Name)
+    }
+
+    /// A text preceded by its length, of at most `limit` bytes, in any encoding.
+    pub(super) fn raw_text(&mut self, what: &'static str, limit: u64) -> Result<Vec<u8>, GgufError> {
         let length = self.count(what, limit)?;
         self.claim(length, what)?;
         let mut bytes = vec![0; length as usize];
         self.source.read_exact(&mut bytes).map_err(GgufError::Read)?;
-        String::from_utf8(bytes).map_err(|_| GgufError::Name)
+        Ok(bytes)
     }
 
     /// Skips bytes, which must exist.

@@ -99,7 +99,16 @@ fn every_truncated_file_is_rejected() {
 fn invalid_headers_are_rejected() {
     let huge = u64::MAX.to_le_bytes();
     let array = |kind: u32, count: u64| [&kind.to_le_bytes()[..], &count.to_le_bytes()].concat();
+    let tokens = |tokens: &[&str]| {
+        let texts = tokens.iter().flat_map(|token| text(token));
+        array(8, tokens.len() as u64).into_iter().chain(texts).collect::<Vec<u8>>()
+    };
+    assert!(Maker::default().entry(VOCABULARY, 9, &tokens(&["a", "", "b", ""])).check().is_ok());
     let corpus = [
+        ("duplicate token", Maker::default().entry(VOCABULARY, 9, &tokens(&["a", "b", "a"]))),
+        ("vocabulary of numbers", Maker::default().entry(VOCABULARY, 9, &array(4, 0))),
+        ("vocabulary that is no array", Maker::default().entry(VOCABULARY, 4, &[0; 4])),
+        ("token longer than any", Maker::default().entry(VOCABULARY, 9, &tokens(&[&"a".repeat(70_000)]))),
         ("text longer than the file", Maker::default().entry("k", 8, &huge)),
         ("array of endless numbers", Maker::default().entry("k", 9, &array(4, u64::MAX / 4))),
         ("array of endless texts", Maker::default().entry("k", 9, &array(8, u64::MAX))),

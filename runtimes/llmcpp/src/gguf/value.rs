@@ -1,6 +1,9 @@
 //! Metadata values.
 
-use std::io::{BufRead, Seek};
+use std::{
+    collections::HashSet,
+    io::{BufRead, Seek},
+};
 
 use super::{GgufError, reader::Reader};
 
@@ -8,6 +11,9 @@ const MAX_TEXT_BYTES: u64 = 8 << 20;
 const MAX_ARRAY: u64 = 1 << 26;
 /// Maximum entries of an array of texts: vocabularies and merges are the largest.
 const MAX_TEXTS: u64 = 1 << 22;
+const MAX_TOKEN_BYTES: u64 = 1 << 16;
+/// Maximum bytes of all texts of a vocabulary, which are in memory while they are compared.
+const MAX_VOCABULARY_BYTES: u64 = 64 << 20;
 
 const BOOL: u32 = 7;
 const TEXT: u32 = 8;
@@ -32,6 +38,33 @@ pub enum Value {
 pub(super) fn read<R: BufRead + Seek>(reader: &mut Reader<R>) -> Result<Option<Value>, GgufError> {
     let kind = reader.u32("a metadata value's type")?;
     if kind == ARRAY { skip_array(reader).map(|()| None) } else { read_single(reader, kind).map(Some) }
+}
+
+/// Checks a vocabulary: an array of texts of which none occurs twice. llama.cpp ends the process if one does, unless it is empty.
+pub(super) fn check_vocabulary<R: BufRead + Seek>(reader: &mut Reader<R>) -> Result<(), GgufError> {
+    for (what, expected) in [("a metadata value's type", ARRAY), ("an array's type", TEXT)] {
+        let kind = reader.u32(what)?;
+        if kind != expected {
+            return Err(GgufError::ValueType(kind));
+        }
+    }
+    let count = reader.count("number of tokens", MAX_TEXTS)?;
+    let (mut seen, mut bytes) = (HashSet::new(), 0);
+    for _ in 0..count {
+        let token = reader.raw_text("a token", MAX_TOKEN_BYTES)?;
+        bytes += token.len() as u64;
+        if bytes > MAX_VOCABULARY_BYTES {
+            let (what, limit) = ("number of bytes of a vocabulary", MAX_VOCABULARY_BYTES);
+            return Err(GgufError::TooMany { what, claimed: bytes, limit });
+        }
+        if token.is_empty() {
+            continue;
+        }
+        if let Some(token) = seen.replace(token) {
+            return Err(GgufError::Duplicate(String::from_utf8_lossy(&token).into_owned()));
+        }
+    }
+    Ok(())
 }
 
 fn read_single<R: BufRead + Seek>(reader: &mut Reader<R>, kind: u32) -> Result<Value, GgufError> {
