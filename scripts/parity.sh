@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Compares the ONNX engine with its reference libraries on small random models that no fixture has (tools/parity).
 #   scripts/parity.sh install          the Python libraries, into a folder that clones share
+#   scripts/parity.sh install-engines  those of Core ML and Stable Diffusion beside them, with the same PyTorch; without them these have no part in the whole
 #   scripts/parity.sh all [FAMILY...]  the whole grid, or the families whose name contains one of these; writes REPORT if it is set
 #   scripts/parity.sh sample           a part that the seed selects; fails if an answer differs without a known reason
 #   scripts/parity.sh templates [NAME] chat templates as transformers renders them: those of published models, which are fetched, and of tools/parity/templates
@@ -29,9 +30,31 @@ install() {
     fi
 }
 
+# Environments of other engines see the packages of the first one, and have their own versions of the others.
+install_engine() { # ENGINE
+    local own=tools/$1-fixtures/requirements.txt venv=$folder/$1
+    if ! cat "$requirements" "$own" | cmp -s - "$venv/stamp"; then
+        echo "parity: installing the reference libraries of $1 into $venv"
+        python3 -m venv --clear "$venv"
+        echo "$(echo "$folder"/venv/lib/python3*/site-packages)" >"$(echo "$venv"/lib/python3*/site-packages)/parity.pth"
+        # PyTorch, numpy and Pillow are those of the first environment: another PyTorch is 5 GB.
+        grep -v '^\(torch\|numpy\|pillow\|accelerate\|safetensors\)==' "$own" >"$venv/own.txt"
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir -r "$venv/own.txt"
+        cat "$requirements" "$own" >"$venv/stamp"
+    fi
+}
+
 compare() { # ARGUMENTS of compare.py after the folder and the engine.
     ORT_DISABLE_TELEMETRY=1 ORT_DYLIB_PATH="${ORT_DYLIB_PATH:-$PWD/.tools/lib/libonnxruntime.so}" \
-        "$python" tools/parity/compare.py "$out" "$CARGO_TARGET_DIR/debug/examples/onnx_parity" --seed "$seed" "$@"
+        "$python" tools/parity/compare.py "$out" "$CARGO_TARGET_DIR/debug/examples" --seed "$seed" "$@"
+}
+
+make_engines() { # Where the libraries are installed.
+    for engine in coreml diffusers; do
+        [ -e "$folder/$engine/stamp" ] || { echo "parity: $engine is left out; scripts/parity.sh install-engines installs its libraries" >&2; continue; }
+        HF_HOME="$out.scratch/hub" HF_HUB_OFFLINE=1 PYTHONHASHSEED=0 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 \
+            CUDA_VISIBLE_DEVICES= PYTHONDONTWRITEBYTECODE=1 "$folder/$engine/bin/python" tools/parity/make_engine.py "$out" "$engine" --seed "$seed" >/dev/null
+    done
 }
 
 make_models() { # ARGUMENTS of make.py after the folder.
@@ -55,9 +78,15 @@ out=$(mktemp -d -t island-parity.XXXXXX)
 trap 'rm -rf "$out" "$out.scratch" "$out.log"' EXIT
 case "$what" in
     install) install ;;
+    install-engines)
+        install
+        for engine in coreml diffusers; do install_engine "$engine"; done
+        ;;
     all)
         seed=${SEED:-0}
         make_models ${1:+--family "$@"}
+        # Families of these names only, where some are chosen.
+        [ $# -gt 0 ] || make_engines
         compare ${REPORT:+--report "$REPORT"}
         ;;
     sample)

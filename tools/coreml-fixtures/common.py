@@ -18,6 +18,8 @@ import miltext
 
 FIXTURES = Path(__file__).resolve().parents[2] / "runtimes/coreml/tests/fixtures"
 LIMIT_BYTES = 500_000
+SALT = ""
+"""Makes other noise of the same seeds; the fixtures have none."""
 
 Arrays = dict[str, np.ndarray]
 Json = dict[str, Any]
@@ -25,7 +27,7 @@ Json = dict[str, Any]
 
 def seeded(module: nn.Module, seed: str, gain: float = 1.5) -> nn.Module:
     """Fills every parameter with seeded noise that halves can hold, of a size that keeps signals and lets outputs differ."""
-    noise = torch.Generator().manual_seed(zlib.crc32(seed.encode()))
+    noise = torch.Generator().manual_seed(number(seed))
     for name, parameter in module.named_parameters():
         sample = torch.randn(parameter.shape, generator=noise)
         if parameter.dim() >= 2:
@@ -45,7 +47,12 @@ def seeded(module: nn.Module, seed: str, gain: float = 1.5) -> nn.Module:
 
 def random(seed: str, *shape: int) -> np.ndarray:
     """Seeded normal noise."""
-    return np.random.default_rng(zlib.crc32(seed.encode())).standard_normal(shape).astype(np.float32)
+    return np.random.default_rng(number(seed)).standard_normal(shape).astype(np.float32)
+
+
+def number(seed: str) -> int:
+    """A seed as a number."""
+    return zlib.crc32(f"{seed}{SALT}".encode())
 
 
 class Fixture:

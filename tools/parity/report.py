@@ -28,7 +28,7 @@ class Findings:
     @staticmethod
     def of(out: Path, verdicts: list[Json]) -> Findings:
         names = {verdict["model"] for verdict in verdicts}
-        models = {name: json.loads((out / name / "cases.json").read_text()) for name in names}
+        models = {name: outline(out / name) for name in names}
         not_made = {file.parent.name: json.loads(file.read_text()) for file in out.glob("*/not-made.json")}
         return Findings(models, verdicts, {family: failures for family, failures in not_made.items() if any(name.startswith(f"{family}/") for name in names)})
 
@@ -112,6 +112,15 @@ class Findings:
         parts += ["", "## Not made", "", "Settings with which the reference itself fails, networks that its exporter does not write, and draws that decide nothing.", ""]
         parts += ["| why | models | such as |", "| --- | ---: | --- |", *self.missing()]
         return "\n".join(parts) + f"\n\nSeed {seed}.\n"
+
+
+def outline(model: Path) -> Json:
+    """What the generator wrote beside a model. That of Stable Diffusion writes other files, whose calls are the cases."""
+    file = model / "cases.json"
+    if file.exists():
+        return json.loads(file.read_text())
+    calls = json.loads((model / "golden/cases.json").read_text()).get("pipelines", [])
+    return {"cases": [{"name": call["name"], "input": call} for call in calls]}
 
 
 def row(name: str, count: Counter[str], largest: str) -> str:

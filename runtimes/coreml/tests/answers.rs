@@ -2,81 +2,17 @@
 
 mod support;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io::Cursor,
-};
+use std::{collections::BTreeSet, io::Cursor};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use image::{ImageFormat, Rgb, RgbImage};
-use island_protocol::{
-    cargo::CargoSpec,
-    job::{Failure, Fault},
-};
-use island_runtimes_api::conformance::{self, Played, run_all};
-use island_runtimes_coreml::runtime::{CoreMl, Settings};
+use island_protocol::job::Fault;
+use island_runtimes_api::conformance::{self, run_all};
 use serde_json::{Value, json};
-use support::{Fixture, all};
-
-fn cargo(fixture: &Fixture) -> CargoSpec {
-    let mut engine = fixture.engine.clone();
-    engine["task"] = fixture.task.clone().into();
-    let cargo = json!({ "slug": fixture.name, "runtime_type": "coreml", "engine": engine });
-    serde_json::from_value(cargo).expect("a Cargo")
-}
-
-async fn load(fixture: &Fixture) -> Result<CoreMl, Failure> {
-    load_without(fixture, None).await
-}
-
-async fn load_without(fixture: &Fixture, left_out: Option<&str>) -> Result<CoreMl, Failure> {
-    let (cargo, mut files) = (cargo(fixture), fixture.files());
-    files.retain(|name, _| left_out.is_none_or(|left_out| !name.starts_with(left_out)));
-    CoreMl::load(Settings { files, cargo, slots: 2, threads: 1, uses_gpu: false })
-        .await
-        .map_err(Failure::from)
-}
-
-fn suite(fixture: &Fixture, good: Vec<Value>, long: Value, bad: Vec<Value>) -> conformance::Fixture {
-    let reads_tokens = fixture.task == "text-generation";
-    conformance::Fixture { cargo: cargo(fixture), artifacts: BTreeMap::new(), good, long, bad, reads_tokens }
-}
-
-/// The difference of an answer from the expected one.
-fn differs(wanted: &Value, got: &Value, tolerance: f64) -> Option<String> {
-    match (wanted, got) {
-        (Value::Object(wanted), Value::Object(_)) => {
-            let inner = |(name, wanted): (&String, &Value)| {
-                differs(wanted, got.get(name)?, tolerance).map(|why| format!("{name}: {why}"))
-            };
-            let missing = wanted.keys().find(|name| got.get(name.as_str()).is_none());
-            missing.map(|name| format!("{name} is missing")).or_else(|| wanted.iter().find_map(inner))
-        }
-        (Value::Array(wanted), Value::Array(got)) if wanted.len() == got.len() => {
-            wanted.iter().zip(got).find_map(|(wanted, got)| differs(wanted, got, tolerance))
-        }
-        (Value::Number(one), Value::Number(other)) => {
-            let apart = one.as_f64()? - other.as_f64()?;
-            (apart.is_nan() || apart.abs() > tolerance).then(|| format!("{other} for {one}"))
-        }
-        _ => (wanted != got).then(|| format!("{got} for {wanted}")),
-    }
-}
-
-fn check(fixture: &Fixture, answer: &support::Answer, played: &Played) -> Option<String> {
-    let island_protocol::job::Outcome::Completed { output, usage, .. } = &played.outcome else {
-        return Some(format!("{:?}", played.outcome));
-    };
-    if fixture.task == "text-generation" {
-        let said = json!({ "text": played.text, "tokens": usage.completion_tokens });
-        return differs(&answer.output, &said, 0.0);
-    }
-    let output = output.clone().unwrap_or_default();
-    let lacks = answer.has.iter().find(|name| output.get(name.as_str()).is_none());
-    lacks
-        .map(|name| format!("{name} is missing"))
-        .or_else(|| differs(&answer.output, &output, answer.tolerance))
-}
+use support::{
+    Fixture, all,
+    check::{check, load, load_without, suite},
+};
 
 #[tokio::test]
 async fn answers_equal_the_reference() {

@@ -4,48 +4,11 @@ mod support;
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use island_runtimes_coreml::{
-    model::{Model as _, take},
-    package::Package,
-    portable::Portable,
-    text,
+use island_runtimes_coreml::{package::Package, text};
+use support::{
+    Fixture, all,
+    check::{difference, open},
 };
-use island_runtimes_graph::{Resources, library};
-use support::{Case, Fixture, all, apart};
-
-/// The maximum difference of a case's outputs.
-fn difference(fixture: &Fixture, package: &Package, case: &Case) -> Result<f32, String> {
-    let environment = library::open().map_err(|error| error.reason)?;
-    let function = case.function.as_deref().unwrap_or(&package.default_function);
-    let threads = Resources::cpu(1);
-    let model = Portable::load(package, function, environment, threads)
-        .map_err(|failure| format!("load: {}", failure.message()))?;
-    let mut state = model.start().map_err(|failure| failure.message())?;
-    let (mut most, mut wrong) = (0.0_f32, Vec::new());
-    for (index, step) in case.steps.iter().enumerate() {
-        let mut given = model
-            .run(fixture.given(step), &mut state)
-            .map_err(|failure| format!("run: {}", failure.message()))?;
-        for (name, wanted) in fixture.wanted(step) {
-            let got = take(&mut given, &name).ok_or_else(|| format!("it gives no {name}"))?;
-            let apart = apart(&wanted, &got);
-            if apart > case.tolerance {
-                wrong.push(format!(
-                    "{name} at step {index}: {apart} (shapes {:?}, {:?})",
-                    wanted.shape(),
-                    got.shape()
-                ));
-            }
-            most = most.max(apart);
-        }
-    }
-    if wrong.is_empty() { Ok(most) } else { Err(wrong.join("; ")) }
-}
-
-fn open(fixture: &Fixture, case: &Case) -> Package {
-    Package::open(&fixture.files(), case.model.as_deref())
-        .unwrap_or_else(|failure| panic!("{}: {}", fixture.name, failure.message()))
-}
 
 #[test]
 fn outputs_of_every_model_equal_the_reference() {

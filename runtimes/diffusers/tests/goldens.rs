@@ -5,18 +5,19 @@ mod support;
 use std::fmt::Write as _;
 
 use island_runtimes_diffusers::{
-    denoise::{Plan, Step},
     lora::Adapters,
     model::On,
-    request::Request,
     schedule,
     unet::{Conditioning, Inputs},
     vae::Tiles,
     weights::Element,
 };
 use island_testing::vulkan;
-use serde_json::{Map, Value};
-use support::{Apart, Fixture, Given, all, graphs, named};
+use serde_json::Value;
+use support::{
+    Apart, Fixture, all, graphs, named,
+    pipelines::{pipeline, text, without_nulls, worse, worst},
+};
 
 /// Differences above their tolerance, and a line for everything.
 struct Table {
@@ -52,10 +53,6 @@ impl Table {
         );
         assert!(self.wrong.is_empty(), "{} differ:\n{}", self.wrong.len(), self.wrong.join("\n"));
     }
-}
-
-fn text<'c>(case: &'c Value, name: &str) -> &'c str {
-    case.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn ids(case: &Value) -> Vec<u32> {
@@ -314,29 +311,6 @@ fn initial_images_are_read_as_in_diffusers() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The arguments of a call as an input.
-fn input(fixture: &Fixture, case: &Value) -> Value {
-    let mut input = Map::new();
-    for (name, value) in case.as_object().expect("a case") {
-        let value = match name.as_str() {
-            "name" | "kind" | "scheduler" | "timesteps" => continue,
-            "image" | "mask_image" => fixture.base64(value.as_str().expect("a file")).into(),
-            "lora" => {
-                let named =
-                    |lora: &Value| serde_json::json!({ "name": lora["file"], "scale": lora["scale"] });
-                input.insert(
-                    "loras".to_owned(),
-                    value.as_array().expect("adapters").iter().map(named).collect(),
-                );
-                continue;
-            }
-            _ => value.clone(),
-        };
-        input.insert(name.clone(), value);
-    }
-    Value::Object(input)
-}
-
 #[test]
 fn pipelines_equal_diffusers() {
     pipelines(&On::Processor, SINGLE, &[], 140);
@@ -347,37 +321,9 @@ fn pipelines(on: &On, tolerances: Tolerances, names: &[&str], least: usize) {
     for fixture in named(names) {
         let model = fixture.model(on).expect("a model");
         for case in fixture.list("pipelines") {
-            let name = format!("pipelines/{}", text(&case, "name"));
-            let at = format!("{}/{name}", fixture.name);
-            let request = Request::read(&input(&fixture, &case), &model.defaults());
-            let request = request.unwrap_or_else(|failure| panic!("{at}: {}", failure.message()));
-            let schedule = match &case["scheduler"] {
-                Value::Null => model.schedule.clone(),
-                settings => {
-                    serde_json::from_value::<schedule::Config>(without_nulls(settings)).expect("settings")
-                }
-            };
-            let plan = Plan::with(&model, &request, schedule, case["tiling"] == true);
-            let plan = plan.unwrap_or_else(|failure| panic!("{at}: {}", failure.message()));
-            let recorded = ["latents", "noise"].iter().any(|start| fixture.has(&format!("{name}/{start}")));
-            assert!(recorded, "{at}: the recording lacks its initial noise");
-            let noise = Given { fixture: &fixture, case: name.clone() };
-            let steps = fixture.numbers(&format!("{name}/steps"));
-            let image =
-                fixture.has(&format!("{name}/image")).then(|| fixture.numbers(&format!("{name}/image")));
-            let (mut worst, mut pixels) = (Apart { most: 0.0, share: 0.0, cosine: 1.0 }, worst());
-            for picture in 0..request.images {
-                let mut watch = |step: Step<'_>| {
-                    assert_eq!(step.of, steps.shape[0], "{at}: steps");
-                    worst = worse(worst, Apart::of(step.latents, &steps.at(step.done - 1).picture(picture)));
-                    Ok(())
-                };
-                let got = plan.generate(picture, &noise, &mut watch);
-                let got = got.unwrap_or_else(|failure| panic!("{at}: {}", failure.message()));
-                if let Some(image) = image {
-                    pixels = worse(pixels, Apart::of(&got, &image.picture(picture)));
-                }
-            }
+            let at = format!("{}/pipelines/{}", fixture.name, text(&case, "name"));
+            let [worst, pixels] = pipeline(&fixture, &model, &case)
+                .unwrap_or_else(|failure| panic!("{at}: {}", failure.message()));
             // Guidance and many steps amplify the rounding of the first.
             table.row(&format!("{at} steps"), worst, tolerances.pipeline);
             table.row(&format!("{at} image"), pixels, tolerances.pipeline);
@@ -394,23 +340,6 @@ fn rounding(fixture: &str) -> f32 {
         "lcm" => 2e-4,
         _ => 5e-5,
     }
-}
-
-fn worst() -> Apart {
-    Apart { most: 0.0, share: 0.0, cosine: 1.0 }
-}
-
-fn worse(one: Apart, other: Apart) -> Apart {
-    Apart {
-        most: one.most.max(other.most),
-        share: one.share.max(other.share),
-        cosine: one.cosine.min(other.cosine),
-    }
-}
-
-fn without_nulls(settings: &Value) -> Value {
-    let fields = settings.as_object().expect("settings").iter().filter(|(_, value)| !value.is_null());
-    fields.map(|(name, value)| (name.clone(), value.clone())).collect::<Map<_, _>>().into()
 }
 
 #[test]

@@ -13,6 +13,8 @@ use ndarray::{ArrayD, IxDyn};
 use serde::Deserialize;
 use serde_json::Value;
 
+pub(crate) mod check;
+
 /// A repository and its expected results.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Fixture {
@@ -91,7 +93,8 @@ pub(crate) fn all() -> Vec<Fixture> {
 }
 
 impl Fixture {
-    fn read(folder: &Path) -> Self {
+    /// The fixture in a folder.
+    pub(crate) fn read(folder: &Path) -> Self {
         let text = fs::read(folder.join("cases.json")).expect("readable");
         let mut fixture: Self =
             serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));

@@ -30,6 +30,8 @@ use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) mod pipelines;
+
 /// The folder of the fixtures, for tests of any crate.
 pub(crate) fn fixtures() -> PathBuf {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
@@ -130,7 +132,8 @@ impl Fixture {
     /// The repository's files by their path, and adapters with them.
     pub(crate) fn files(&self) -> BTreeMap<String, PathBuf> {
         let mut files = files_in(&self.folder.join("model"));
-        for (name, path) in files_in(&fixtures().join("lora")) {
+        let beside = self.folder.parent().expect("a folder of fixtures");
+        for (name, path) in files_in(&beside.join("lora")) {
             files.insert(format!("loras/{name}"), path);
         }
         files
