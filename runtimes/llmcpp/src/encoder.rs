@@ -1,6 +1,6 @@
-//! Models that read texts and write none: vectors of texts, and the relevance of documents to a query.
+//! Embedding and ranking models: vectors of texts, and the relevance of documents to a query.
 //!
-//! One thread owns the context. Each step reads as many texts of one job as fit into a batch, then those of the next job.
+//! One thread owns the context. Each step decodes as many texts of one job as fit into a batch, then those of the next job.
 
 mod request;
 mod rows;
@@ -42,7 +42,7 @@ const MAX_ROWS: usize = 16;
 /// Maximum number of tokens of a text where the Cargo sets none: the memory of a batch grows with its square.
 const USUAL_TOKENS: u32 = 2048;
 
-/// What a model that writes nothing is for.
+/// What a model that generates no text is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Vectors of texts.
@@ -52,7 +52,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// That of a Cargo's task; `None` for models that write.
+    /// That of a Cargo's task; `None` for models that generate text.
     pub fn of(cargo: &CargoSpec) -> Option<Self> {
         match cargo.engine.get("task").and_then(Value::as_str) {
             Some("feature-extraction") => Some(Self::Embeds),
@@ -124,7 +124,7 @@ fn has_head(header: &Header) -> bool {
     header.tensors.iter().any(|tensor| ["cls.output.weight", "cls.weight"].contains(&tensor.name.as_str()))
 }
 
-/// A job: texts to read.
+/// A job: texts to encode.
 #[derive(Debug)]
 pub struct Job {
     /// The tokens of each text, at least one and at most [`Options::tokens`].
@@ -213,10 +213,10 @@ impl<'m> Encoder<'m> {
         }
     }
 
-    /// Reads the next texts of a job.
+    /// Decodes the next texts of a job.
     fn step(&mut self, running: &mut Running) -> Result<(), Failure> {
         let failed =
-            |what: &str| Failure::of_host(FailureCode::RuntimeCrashed, format!("read the texts: {what}"));
+            |what: &str| Failure::of_host(FailureCode::RuntimeCrashed, format!("encode the texts: {what}"));
         let rows = &running.job.rows[running.vectors.len()..];
         let count = rows_of_batch(rows.iter().map(Vec::len), self.tokens);
         self.batch.clear();
@@ -251,7 +251,7 @@ impl Running {
     }
 }
 
-/// Number of texts, by their lengths, that are read together: at least one.
+/// Number of texts, by their lengths, that are in one batch: at least one.
 fn rows_of_batch(lengths: impl Iterator<Item = usize>, limit: usize) -> usize {
     let sums = lengths.take(MAX_ROWS).scan(0, |sum, length| {
         *sum += length;

@@ -1,4 +1,4 @@
-//! Parses the input of a job that reads texts, and writes its output.
+//! Input and output of jobs that embed or rank texts.
 
 use serde_json::{Map, Value, json};
 

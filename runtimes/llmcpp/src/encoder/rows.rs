@@ -1,4 +1,4 @@
-//! The tokens of texts that are read. A text never becomes control tokens.
+//! Tokens of texts to embed or rank. A text never becomes control tokens.
 
 use island_protocol::job::{Failure, FailureCode};
 use llama_cpp_2::token::LlamaToken;
@@ -6,7 +6,7 @@ use llama_cpp_2::token::LlamaToken;
 use super::Request;
 use crate::model::Model;
 
-/// The texts of a request as a model reads them.
+/// Tokenizes the texts of requests for a model.
 #[derive(Debug)]
 pub struct Rows<'m> {
     model: &'m Model,
@@ -17,7 +17,7 @@ pub struct Rows<'m> {
 }
 
 impl<'m> Rows<'m> {
-    /// Rows of a model that reads at most `limit` tokens at once.
+    /// Rows of at most `limit` tokens for a model.
     pub fn new(model: &'m Model, limit: usize) -> Self {
         let template = model.llama.chat_template(Some("rerank")).ok();
         let template = template.and_then(|template| template.to_string().ok());
