@@ -88,8 +88,9 @@ class Model:
         for name in names:
             self.norm(f"blk.{layer}.{name}.weight", WIDTH)
 
-    def write(self, path: Path) -> None:
-        writer = gguf.GGUFWriter(path, self.arch)
+    def write(self, path: Path, tensors_of_each: int = 0) -> None:
+        """Writes one file, or several with so many tensors each."""
+        writer = gguf.GGUFWriter(path, self.arch, split_max_tensors=tensors_of_each)
         # Without its architecture: llama.cpp requires certain tokens of models whose name contains "phi3".
         writer.add_name("random weights")
         for key, value in self.settings.items():
@@ -335,12 +336,13 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("out", type=Path)
     asked.add_argument("names", nargs="*", help="some of them")
+    asked.add_argument("--split", type=int, default=0, metavar="TENSORS", help="several files with so many tensors each")
     options = asked.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.names or MODELS:
         path = options.out / f"{name}.gguf"
-        MODELS[name](name).write(path)
-        print(f"{path}: {path.stat().st_size} bytes")
+        MODELS[name](name).write(path, options.split)
+        print(path)
 
 
 if __name__ == "__main__":

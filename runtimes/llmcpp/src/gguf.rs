@@ -59,6 +59,9 @@ pub enum GgufError {
     /// An alignment that is not a power of two.
     #[error("alignment {0} is not usable")]
     Alignment(u64),
+    /// The model is in several files, which do not belong together.
+    #[error("{0}")]
+    Split(&'static str),
     /// An invalid description of a tensor.
     #[error("tensor {name:?}: {what}")]
     Tensor {

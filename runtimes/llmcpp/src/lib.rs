@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`gguf`] | checks a model file before llama.cpp reads it, in safe code |
+//! | [`split`] | models in several files |
 //! | [`backend`] | llama.cpp itself: processor variants and GPU back ends, loaded once |
 //! | [`gpu`] | modules for GPUs, and the devices that they find |
 //! | [`fit`] | distributes a model between GPUs and the processor |
@@ -35,6 +36,7 @@ pub mod reasoning;
 pub mod request;
 pub mod runtime;
 pub mod sampling;
+pub mod split;
 pub mod stop;
 pub mod text;
 pub mod tools;

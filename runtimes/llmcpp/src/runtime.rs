@@ -25,7 +25,7 @@ use crate::{
     encoder::{self, EncoderHandle, Purpose, Rows},
     engine::{self, DraftCounts, DraftMode, EngineHandle, EngineOptions, Job, Reasoning, Started},
     fit::Fit,
-    gguf::Header,
+    gguf::{GgufError, Header},
     gpu, grammar,
     model::{Model, cache_bytes_per_layer, head_sizes},
     prompt::{self, Prompt},
@@ -44,7 +44,7 @@ const CACHE_SHARE: u64 = 4;
 /// Settings of the engine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The model file.
+    /// The model file, or the first of several.
     pub path: PathBuf,
     /// The projector for pictures, if the model sees.
     pub projector: Option<PathBuf>,
@@ -372,7 +372,7 @@ fn load(
     slots: u32,
     progress: impl Fn(u64, u64) + Send + 'static,
 ) -> Result<(Arc<Model>, EngineOptions), Failure> {
-    let header = check(&settings.path)?;
+    let header = checked(split::check(&settings.path))?;
     let (sizes, cache) = on_processor(settings, &header, slots, kv_cache_types(&settings.cargo)?);
     let options = EngineOptions {
         slots: slots as usize,
@@ -407,7 +407,7 @@ fn load_encoder(
     slots: u32,
     progress: impl Fn(u64, u64) + Send + 'static,
 ) -> Result<(Arc<Model>, encoder::Options), Failure> {
-    let header = check(&settings.path)?;
+    let header = checked(split::check(&settings.path))?;
     let threads = threads(settings);
     let options = encoder::Options::of(purpose, &settings.cargo, &header, threads)?;
     let context = EngineOptions {
@@ -508,10 +508,14 @@ fn adapter_scale(cargo: &CargoSpec) -> Result<f32, Failure> {
 }
 
 fn check(path: &Path) -> Result<Header, Failure> {
-    Header::check(path).map_err(|error| {
+    checked(Header::check(path))
+}
+
+fn checked(header: Result<Header, GgufError>) -> Result<Header, Failure> {
+    header.map_err(|error| {
         let message = format!("the model file is invalid: {error}");
         match error {
-            crate::gguf::GgufError::Read(_) => Failure::of_host(FailureCode::ModelUnavailable, message),
+            GgufError::Read(_) => Failure::of_host(FailureCode::ModelUnavailable, message),
             _ => Failure::of_job(FailureCode::ModelRejected, message),
         }
     })

@@ -14,10 +14,9 @@ use island_runtimes_worker::{
 use crate::{
     backend, gpu,
     runtime::{Llmcpp, Settings, probe, version},
+    split::Linked,
 };
 
-/// Name of the artifact that is the model.
-const MODEL: &str = "model";
 /// Name of the artifact that is its projector for pictures.
 const PROJECTOR: &str = "mmproj";
 /// Name of the artifact that is an adapter of its weights.
@@ -53,12 +52,9 @@ impl EngineLoader for LlmcppEngine {
     }
 
     async fn load(self, launch: Launch, progress: LoadProgress) -> Result<Loaded<Llmcpp>, Failure> {
-        let path =
-            launch.artifacts.get(MODEL).or_else(|| launch.artifacts.values().next()).cloned().ok_or_else(
-                || Failure::of_job(FailureCode::ModelUnavailable, "the Cargo names no model file"),
-            )?;
+        let model = Linked::of(&launch.artifacts)?;
         let settings = Settings {
-            path,
+            path: model.path().to_owned(),
             projector: launch.artifacts.get(PROJECTOR).cloned(),
             adapter: launch.artifacts.get(ADAPTER).cloned(),
             cargo: launch.cargo,

@@ -6,7 +6,7 @@ use island_protocol::{
     event::AttemptEvent,
     host::SandboxLevel,
     ids::{AttemptKey, InstanceId, JobId},
-    job::{FailureCode, Outcome},
+    job::{Failure, FailureCode, Outcome},
 };
 use island_runtimes_api::RunRequest;
 use island_runtimes_worker::{
@@ -36,12 +36,14 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(1), future).await.expect("in time")
 }
 
-#[tokio::test]
-async fn replies_in_the_full_sandbox() {
+fn repository(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// The text of a worker's reply, how it ended, and how far the worker was confined.
+async fn reply(launch: &Launch) -> (String, Outcome, SandboxLevel) {
     let dir = tempfile::tempdir().expect("a directory");
-    let launch =
-        launch(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../cargos/models/island-tiny-chat.gguf"));
-    let mut worker = host::spawn(BINARY.as_ref(), dir.path(), &launch).await.expect("a worker");
+    let mut worker = host::spawn(BINARY.as_ref(), dir.path(), launch).await.expect("a worker");
     let key = AttemptKey { job_id: JobId(uuid::Uuid::now_v7()), attempt: 1, epoch: 1 };
     let request = Box::new(RunRequest {
         cargo: launch.cargo.clone(),
@@ -75,26 +77,16 @@ async fn replies_in_the_full_sandbox() {
             _ => {}
         }
     }
-    assert!(
-        matches!(&ended, Some(Outcome::Completed { usage, .. }) if usage.completion_tokens > 0),
-        "{ended:?}"
-    );
-    assert!(!text.is_empty());
-    if cfg!(target_os = "linux") {
-        assert_eq!(level, Some(SandboxLevel::Full), "this kernel supports the full sandbox");
-    }
     worker.process.terminate().expect("terminate");
     drop(worker.connection);
     assert_eq!(within(worker.process.wait()).await.expect("wait"), Exit::Code(0));
+    (text, ended.expect("it ended"), level.expect("it said hello"))
 }
 
-#[tokio::test]
-async fn an_invalid_model_is_reported_in_a_frame() {
+/// Why a worker could not load.
+async fn load_failure(launch: &Launch) -> Failure {
     let dir = tempfile::tempdir().expect("a directory");
-    let model = dir.path().join("model.gguf");
-    std::fs::write(&model, b"GGUF\x03\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff").expect("write");
-    let mut worker =
-        host::spawn(BINARY.as_ref(), &dir.path().join("w"), &launch(model)).await.expect("a worker");
+    let mut worker = host::spawn(BINARY.as_ref(), dir.path(), launch).await.expect("a worker");
     let failure = loop {
         match within(worker.connection.frames.next()).await.expect("it speaks first").expect("a sound frame")
         {
@@ -103,8 +95,53 @@ async fn an_invalid_model_is_reported_in_a_frame() {
             _ => {}
         }
     };
-    assert_eq!(failure.code, FailureCode::ModelRejected);
     assert_eq!(within(worker.process.wait()).await.expect("wait"), Exit::Code(EXIT_LOAD_FAILED));
+    failure
+}
+
+#[tokio::test]
+async fn replies_in_the_full_sandbox() {
+    let launch = launch(repository("cargos/models/island-tiny-chat.gguf"));
+    let (text, outcome, level) = reply(&launch).await;
+    assert!(
+        matches!(&outcome, Outcome::Completed { usage, .. } if usage.completion_tokens > 0),
+        "{outcome:?}"
+    );
+    assert!(!text.is_empty());
+    if cfg!(target_os = "linux") {
+        assert_eq!(level, SandboxLevel::Full, "this kernel supports the full sandbox");
+    }
+}
+
+#[tokio::test]
+async fn an_invalid_model_is_reported_in_a_frame() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let model = dir.path().join("model.gguf");
+    std::fs::write(&model, b"GGUF\x03\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff").expect("write");
+    assert_eq!(load_failure(&launch(model)).await.code, FailureCode::ModelRejected);
+}
+
+#[tokio::test]
+async fn a_model_in_several_files_replies_as_in_one() {
+    let part =
+        |number: u64| repository(&format!("runtimes/llmcpp/tests/split/llama-{number:05}-of-00003.gguf"));
+    let of = |parts: &[(&str, u64)]| {
+        let artifacts = parts.iter().map(|&(name, number)| (name.to_owned(), part(number))).collect();
+        Launch { artifacts, ..launch(part(1)) }
+    };
+    let whole = reply(&launch(repository("runtimes/llmcpp/tests/architectures/llama.gguf"))).await;
+    assert!(whole.0.len() > 10, "{whole:?}");
+    assert_eq!(reply(&of(&[("model", 1), ("model-2", 2), ("model-3", 3)])).await, whole);
+    for (parts, problem) in [
+        (&[("model", 1)][..], "does not name as many files"),
+        (&[("model", 1), ("model-2", 2)], "does not name as many files"),
+        (&[("model", 1), ("model-2", 3), ("model-3", 2)], "not in the order"),
+        (&[("model", 2), ("model-2", 1), ("model-3", 3)], "begins with another file"),
+    ] {
+        let failure = load_failure(&of(parts)).await;
+        assert_eq!(failure.code, FailureCode::ModelRejected, "{parts:?}");
+        assert!(failure.message.contains(problem), "{parts:?}: {}", failure.message);
+    }
 }
 
 #[tokio::test]
