@@ -89,7 +89,7 @@ class Model:
             self.norm(f"blk.{layer}.{name}.weight", WIDTH)
 
     def write(self, path: Path, tensors_of_each: int = 0) -> None:
-        """Writes one file, or several with so many tensors each."""
+        """Writes one file, or several with this number of tensors each."""
         writer = gguf.GGUFWriter(path, self.arch, split_max_tensors=tensors_of_each)
         # Without its architecture: llama.cpp requires certain tokens of models whose name contains "phi3".
         writer.add_name("random weights")
@@ -336,7 +336,7 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("out", type=Path)
     asked.add_argument("names", nargs="*", help="some of them")
-    asked.add_argument("--split", type=int, default=0, metavar="TENSORS", help="several files with so many tensors each")
+    asked.add_argument("--split", type=int, default=0, metavar="TENSORS", help="several files with this number of tensors each")
     options = asked.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.names or MODELS:

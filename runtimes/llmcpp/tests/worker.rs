@@ -80,7 +80,7 @@ async fn reply(launch: &Launch) -> (String, Outcome, SandboxLevel) {
     worker.process.terminate().expect("terminate");
     drop(worker.connection);
     assert_eq!(within(worker.process.wait()).await.expect("wait"), Exit::Code(0));
-    (text, ended.expect("it ended"), level.expect("it said hello"))
+    (text, ended.expect("it ended"), level.expect("it reports its sandbox"))
 }
 
 /// Why a worker could not load.
