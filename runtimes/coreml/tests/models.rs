@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use island_runtimes_coreml::{package::Package, text};
 use support::{
-    Fixture, all,
+    Case, Fixture, all,
     check::{difference, open},
 };
 

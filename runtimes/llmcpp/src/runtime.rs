@@ -31,6 +31,7 @@ use crate::{
     prompt::{self, Prompt},
     reasoning::Splitter,
     request::Request,
+    split,
     vision::Picture,
 };
 
