@@ -1,6 +1,6 @@
 """Writes a small model with random weights for each architecture of the catalogue: `architectures.py OUT [NAME...]`.
 
-They are 32 wide and have the parts of their architecture that decide how a context is kept: sliding windows, shared and recurrent layers, experts.
+They are 64 wide and have the parts of their architecture that decide how a context is kept: sliding windows, shared and recurrent layers, experts.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from gguf import GGMLQuantizationType as Q
 
 from make import CHATML, vocabulary
 
-WIDTH, FFN, HEADS, KV_HEADS, HEAD, VOCAB, CONTEXT = 32, 64, 2, 1, 16, 288, 256
-EXPERTS, USED, EXPERT_FFN = 4, 2, 32
+WIDTH, FFN, HEADS, KV_HEADS, HEAD, VOCAB, CONTEXT = 64, 128, 2, 1, 32, 288, 256
+EXPERTS, USED, EXPERT_FFN = 4, 2, 64
 # Of layers with a state instead of a cache.
 STATE, STATE_HEADS, GROUPS, KERNEL = 16, 4, 2, 4
 
@@ -181,7 +181,7 @@ def gemma3(name: str) -> Model:
 def gemma4(name: str, *, is_mixture: bool) -> Model:
     """Every second layer has a window. Small ones share the cache of earlier layers and have embeddings for each layer, the mixture has neither."""
     model = Model(name, "gemma4", 6)
-    wide, per_layer = 2 * HEAD, 0 if is_mixture else 8
+    wide, per_layer = 2 * HEAD, 0 if is_mixture else 64
     windows = [layer % 2 == 0 for layer in range(model.layers)]
     model.settings |= {
         "attention.sliding_window": 32,
@@ -207,7 +207,11 @@ def gemma4(name: str, *, is_mixture: bool) -> Model:
     for layer, is_window in enumerate(windows):
         block = f"blk.{layer}."
         model.norms(layer, "attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
-        model.attention(layer, head=HEAD if is_window else wide, norms=True)
+        head = HEAD if is_window else wide
+        model.attention(layer, head=head, norms=True)
+        # Its scores of attention are not scaled, so the weights of a norm are: large random scores amplify what is rounded differently in another batch.
+        values, kind = model.tensors[f"{block}attn_q_norm.weight"]
+        model.tensors[f"{block}attn_q_norm.weight"] = (values * np.float32(head**-0.5), kind)
         model.feed_forward(layer)
         model.norm(f"{block}layer_output_scale.weight", 1)
         if is_mixture:
@@ -227,7 +231,7 @@ def qwen35(name: str, *, is_mixture: bool) -> Model:
     keys, values = STATE * GROUPS, STATE * STATE_HEADS
     model.settings |= {
         "full_attention_interval": 2,
-        "rope.dimension_sections": [3, 3, 2, 0],
+        "rope.dimension_sections": [6, 6, 4, 0],
         "ssm.conv_kernel": KERNEL,
         "ssm.inner_size": values,
         "ssm.state_size": STATE,
@@ -316,7 +320,7 @@ MODELS = {
     "qwen2": lambda name: dense(name, "qwen2", biases=True),
     "qwen3": lambda name: dense(name, "qwen3", norms=True),
     "qwen3moe": qwen3moe,
-    "qwen3vl": lambda name: dense(name, "qwen3vl", 2, {"rope.dimension_sections": [3, 3, 2, 0], "n_deepstack_layers": 1}, norms=True),
+    "qwen3vl": lambda name: dense(name, "qwen3vl", 2, {"rope.dimension_sections": [6, 6, 4, 0], "n_deepstack_layers": 1}, norms=True),
     "qwen35": lambda name: qwen35(name, is_mixture=False),
     "qwen35moe": lambda name: qwen35(name, is_mixture=True),
     "gemma3": gemma3,

@@ -19,7 +19,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, B
 from architectures import add
 from make import vocabulary
 
-WIDTH, FFN, HEADS, LAYERS, CONTEXT = 32, 64, 2, 2, 64
+WIDTH, FFN, HEADS, LAYERS, CONTEXT = 64, 128, 2, 2, 64
 WORDS = ["ship", "harbour", "the", "is", "repaired", "in", "train", "late", "was", "##ed", "##ing"]
 TEXTS = ["The ship is repaired in the harbour.", "late", "Trains, ships: 42!", "the train was late " * 30]
 PAIRS = [("Which train was late?", text) for text in TEXTS] + [("late " * 40, "the ship is repaired in the harbour " * 20)]
@@ -155,14 +155,14 @@ def qwen3(out: Path) -> None:
     eos = tokens.index("<|endoftext|>")
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=byte_level(tokens, merges))
     config = Qwen3Config(
-        vocab_size=len(tokens), hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS, num_key_value_heads=1, head_dim=16,
+        vocab_size=len(tokens), hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS, num_key_value_heads=1, head_dim=WIDTH // HEADS,
         intermediate_size=FFN, max_position_embeddings=CONTEXT, rope_theta=10000.0,
     )
     model = spread(Qwen3Model(config))
     settings = {
         "attention.head_count_kv": 1,
-        "attention.key_length": 16,
-        "attention.value_length": 16,
+        "attention.key_length": WIDTH // HEADS,
+        "attention.value_length": WIDTH // HEADS,
         "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
         "rope.freq_base": 10000.0,
     }

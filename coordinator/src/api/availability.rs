@@ -46,12 +46,11 @@ pub(super) async fn check(
     {
         return Ok(());
     }
-    if !reasons.is_empty() && reasons.keys().all(|reason| *reason == Reason::Preferences) {
-        let message = format!("the request excludes every Island that could serve {}", cargo.entry.slug);
-        return Err(ApiError::field(Code::ValidationError, "preferences", message));
-    }
     let may_change = reasons.keys().any(|reason| !matches!(reason, Reason::NoRuntime));
     let reasons = reasons.into_iter().map(|(reason, count)| (reason.as_str().to_owned(), count)).collect();
+    if is_excluded(&reasons) {
+        return Err(excluded(cargo.entry.slug.as_str()));
+    }
     let error = unavailable(cargo.entry.slug.as_str(), &reasons);
     // An engine is not installed within a minute: a client that retries automatically would do so in vain.
     Err(if may_change || reasons.is_empty() { error.after(RETRY_AFTER_S) } else { error.without_retry() })
@@ -60,11 +59,23 @@ pub(super) async fn check(
 /// The error for a job that no Island accepted in time, with the reason that its runner knows.
 pub(super) fn not_accepted(job: &JobHandle, slug: &str) -> ApiError {
     match job.waiting() {
+        // `check` lets a request pass while the first heartbeat of an Island may arrive soon.
+        Some(reasons) if is_excluded(&reasons) => excluded(slug),
         Some(reasons) => unavailable(slug, &reasons),
         None => {
             ApiError::new(Code::NoIslandAvailable, format!("no Island accepted the job of {slug} in time"))
         }
     }
+}
+
+/// Whether the request alone leaves no Island, by the numbers of Islands for each reason.
+fn is_excluded(reasons: &BTreeMap<String, u64>) -> bool {
+    !reasons.is_empty() && reasons.keys().all(|reason| reason == Reason::Preferences.as_str())
+}
+
+fn excluded(slug: &str) -> ApiError {
+    let message = format!("the request excludes every Island that could serve {slug}");
+    ApiError::field(Code::ValidationError, "preferences", message)
 }
 
 fn unavailable(slug: &str, reasons: &BTreeMap<String, u64>) -> ApiError {

@@ -1,5 +1,6 @@
 //! Preferences among Islands and models, conversations that return to their Island, and prices of tokens.
 
+use island_protocol::cargo::RuntimeType;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
@@ -82,6 +83,16 @@ async fn a_request_excludes_islands_or_learns_that_none_is_left() {
     soon("the reason", waiting).await;
     let (status, refusal) = answer(chat(&network, |body| body["preferences"] = json!({"order": ["x"]}))).await;
     assert_eq!(status, 422, "{refusal}");
+}
+
+#[tokio::test]
+async fn a_request_that_excludes_every_island_is_refused_while_another_may_arrive() {
+    let network = network().await;
+    let _island = Island::start(&network).await;
+    let _silent = Island::registered(&network, RuntimeType::Llmcpp).await;
+    let request = chat(&network, |body| body["preferences"] = json!({"own": "only"}));
+    let (status, refusal) = answer(request).await;
+    assert_eq!((status, &refusal["error"]["param"]), (422, &json!("preferences")), "{refusal}");
 }
 
 #[tokio::test]

@@ -21,6 +21,9 @@ use crate::{
     vision::Vision,
 };
 
+/// Architectures with layers of gated delta nets. llama.cpp computes all sequences of a batch but the first wrongly (decision 0137).
+const DELTA_NETS: [&str; 4] = ["qwen35", "qwen35moe", "qwen3next", "kimi-linear"];
+
 /// A loaded model.
 #[derive(Debug)]
 pub struct Model {
@@ -40,6 +43,8 @@ pub struct Model {
     pub vision: Option<Vision>,
     /// Where its layers are.
     pub placement: Placement,
+    /// Whether a batch may have the rows of one sequence only ([`DELTA_NETS`]).
+    pub takes_turns: bool,
     adapter: Option<Adapter>,
 }
 
@@ -64,6 +69,8 @@ impl Model {
         });
         let llama = LlamaModel::load_from_file(backend, path, &params)
             .map_err(|_| rejected("llama.cpp cannot load the model; see its log"))?;
+        let architecture = llama.meta_val_str("general.architecture").unwrap_or_default();
+        let takes_turns = DELTA_NETS.contains(&architecture.as_str());
         let source = template_source(&llama)?;
         let special = |token| token_text(&llama, token);
         let (bos, eos) = (special(llama.vocab().bos()), special(llama.vocab().eos()));
@@ -82,6 +89,7 @@ impl Model {
             call_marks,
             vision: None,
             placement: fit.placement,
+            takes_turns,
             adapter: None,
         })
     }

@@ -23,8 +23,11 @@ const PROJECTOR: &str = "mmproj";
 const ADAPTER: &str = "lora";
 
 /// llama.cpp in a worker.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct LlmcppEngine;
+#[derive(Debug, Default)]
+pub struct LlmcppEngine {
+    /// The model, once the worker is prepared.
+    model: Option<Linked>,
+}
 
 impl EngineLoader for LlmcppEngine {
     type Runtime = Llmcpp;
@@ -37,7 +40,9 @@ impl EngineLoader for LlmcppEngine {
         probe()
     }
 
-    fn prepare(&mut self, _launch: &Launch) -> Result<(), Failure> {
+    fn prepare(&mut self, launch: &Launch) -> Result<(), Failure> {
+        // The sandbox allows no links.
+        self.model = Some(Linked::of(&launch.artifacts)?);
         backend::start().map_err(|error| Failure::of_host(FailureCode::InternalError, error.to_string()))?;
         tracing::info!(variant = backend::cpu_variant(), "processor variant");
         Ok(())
@@ -52,7 +57,7 @@ impl EngineLoader for LlmcppEngine {
     }
 
     async fn load(self, launch: Launch, progress: LoadProgress) -> Result<Loaded<Llmcpp>, Failure> {
-        let model = Linked::of(&launch.artifacts)?;
+        let model = self.model.map_or_else(|| Linked::of(&launch.artifacts), Ok)?;
         let settings = Settings {
             path: model.path().to_owned(),
             projector: launch.artifacts.get(PROJECTOR).cloned(),

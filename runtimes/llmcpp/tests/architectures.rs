@@ -23,8 +23,14 @@ use serde_json::{Value, json};
 
 /// Tokens of each reply. With a prompt they are more than a window of attention has.
 const REPLY: usize = 40;
-/// Difference of logarithms that other shapes of the same sums give: the engine reads prompts and writes replies together.
-const TOLERANCE: f64 = 2e-3;
+/// Median of the differences of logarithms that other shapes of the same products give: the engine reads prompts and writes replies together, and
+/// weights in 8 bits are multiplied by numbers that are rounded for each shape. What is computed with wrong positions, windows or states differs by
+/// more than 1.
+const MEDIAN: f64 = 0.04;
+/// The same on average: near a tie another expert of a mixture is chosen, and that token differs by more.
+const MEAN: f64 = 0.2;
+/// How much less probable than another one a token of a greedy reply may be for the reference.
+const TIE: f64 = 1.0;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -60,39 +66,58 @@ fn every_architecture_of_the_catalogue_has_a_model() {
     assert_eq!(named.difference(&present).collect::<Vec<_>>(), Vec::<&String>::new());
 }
 
-/// A greedy reply, token by token: its bytes and the logarithm of its probability.
+/// A reply, token by token: its bytes and the logarithm of its probability.
 type Written = Vec<(Vec<u8>, f64)>;
 
-/// The reply of llama.cpp alone: one sequence, one decode of the prompt, one of each token.
-fn bare_loop(path: &Path, conversation: &str) -> Written {
-    let backend = &backend::start().expect("llama.cpp starts").llama;
-    let model =
-        LlamaModel::load_from_file(backend, path, &LlamaModelParams::default()).expect("the model loads");
-    let params = LlamaContextParams::default()
-        .with_n_ctx(NonZeroU32::new(256))
-        .with_n_threads(1)
-        .with_n_threads_batch(1);
-    let mut context = model.new_context(backend, params).expect("a context");
-    let vocab = model.vocab();
-    let prompt = vocab.tokenize(conversation.as_bytes(), false, true);
-    let mut batch = LlamaBatch::new(256, 1);
-    batch.add_sequence(&prompt, 0, false).expect("it fits");
-    let mut written = Written::new();
-    for position in (prompt.len()..).take(REPLY) {
-        context.decode(&mut batch).expect("decode");
-        let logits = context.get_logits_ith(batch.n_tokens() - 1);
-        let (best, logit) =
-            logits.iter().enumerate().max_by(|one, other| one.1.total_cmp(other.1)).expect("logits");
-        let sum: f64 = logits.iter().map(|other| f64::from(other - logit).exp()).sum();
-        let token = LlamaToken::new(best as i32);
-        if vocab.is_eog(token) {
-            break;
+/// Logarithms of the probabilities that llama.cpp alone gives to the tokens of a reply: one sequence, one decode of the prompt, one of each token.
+struct Reference {
+    /// Of each token, and of the most probable one in its place.
+    tokens: Vec<(f64, f64)>,
+    /// Of the most probable token that ends a reply, and of the most probable one, after the reply.
+    end: (f64, f64),
+}
+
+impl Reference {
+    fn of(path: &Path, conversation: &str, reply: &Written) -> Self {
+        let backend = &backend::start().expect("llama.cpp starts").llama;
+        let model =
+            LlamaModel::load_from_file(backend, path, &LlamaModelParams::default()).expect("the model loads");
+        let params = LlamaContextParams::default()
+            .with_n_ctx(NonZeroU32::new(256))
+            .with_n_threads(1)
+            .with_n_threads_batch(1);
+        let mut context = model.new_context(backend, params).expect("a context");
+        let vocab = model.vocab();
+        let prompt = vocab.tokenize(conversation.as_bytes(), false, true);
+        let mut batch = LlamaBatch::new(256, 1);
+        batch.add_sequence(&prompt, 0, false).expect("it fits");
+        let mut tokens = Vec::new();
+        for (position, (bytes, _)) in (prompt.len()..).zip(reply) {
+            context.decode(&mut batch).expect("decode");
+            let logprobs = logprobs(context.get_logits_ith(batch.n_tokens() - 1));
+            let is_it =
+                |&token: &usize| vocab.token_to_piece(LlamaToken::new(token as i32), true, None) == *bytes;
+            let token = (0..logprobs.len()).find(is_it).expect("a token of the vocabulary");
+            tokens.push((logprobs[token], highest(logprobs.iter().copied())));
+            batch.clear();
+            batch.add(LlamaToken::new(token as i32), position as i32, &[0], true).expect("it fits");
         }
-        written.push((vocab.token_to_piece(token, true, None), -sum.ln()));
-        batch.clear();
-        batch.add(token, position as i32, &[0], true).expect("it fits");
+        context.decode(&mut batch).expect("decode");
+        let logprobs = logprobs(context.get_logits_ith(batch.n_tokens() - 1));
+        let ends = (0..logprobs.len()).filter(|&token| vocab.is_eog(LlamaToken::new(token as i32)));
+        let end = highest(ends.map(|token| logprobs[token]));
+        Self { tokens, end: (end, highest(logprobs.iter().copied())) }
     }
-    written
+}
+
+fn highest(numbers: impl Iterator<Item = f64>) -> f64 {
+    numbers.fold(f64::NEG_INFINITY, f64::max)
+}
+
+fn logprobs(logits: &[f32]) -> Vec<f64> {
+    let highest = highest(logits.iter().copied().map(f64::from));
+    let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - highest).exp()).sum();
+    logits.iter().map(|&logit| f64::from(logit) - highest - sum.ln()).collect()
 }
 
 fn cargo() -> CargoSpec {
@@ -139,12 +164,23 @@ fn written(played: &Played) -> Written {
     tokens.map(|TokenLogprob { token, .. }| (token.bytes, token.logprob)).collect()
 }
 
-fn assert_equal(name: &str, reply: &Written, reference: &Written) {
-    let tokens = |written: &Written| written.iter().map(|(bytes, _)| bytes.clone()).collect::<Vec<_>>();
-    assert_eq!(tokens(reply), tokens(reference), "{name}");
-    for (place, ((_, logprob), (_, expected))) in reply.iter().zip(reference).enumerate() {
-        assert!((logprob - expected).abs() < TOLERANCE, "{name}, token {place}: {logprob}, not {expected}");
-    }
+/// Checks that a greedy reply has the probabilities of the reference, and that no other token is more probable there.
+fn assert_equal(name: &str, reply: &Written, reference: &Reference) {
+    let pairs = reply.iter().zip(&reference.tokens);
+    let mut differences: Vec<f64> =
+        pairs.map(|((_, logprob), (expected, _))| (logprob - expected).abs()).collect();
+    differences.sort_by(f64::total_cmp);
+    let median = differences.get(differences.len() / 2).copied().unwrap_or_default();
+    let mean = differences.iter().sum::<f64>() / reply.len().max(1) as f64;
+    assert!(median < MEDIAN && mean < MEAN, "{name} differs by {median}, on average by {mean}");
+    let exchanged = reference.tokens.iter().filter(|(expected, highest)| highest - expected > TIE).count();
+    assert!(
+        10 * exchanged <= reply.len(),
+        "{name}: {exchanged} of {} tokens are not the most probable ones",
+        reply.len()
+    );
+    let (end, highest) = reference.end;
+    assert!(reply.len() == REPLY || highest - end < TIE, "{name} ends after {} tokens", reply.len());
 }
 
 #[tokio::test]
@@ -172,9 +208,10 @@ async fn replies_and_probabilities_equal_llama_cpps() {
         for (title, messages, played) in
             [("first", &one, &first), ("second", &other, &second), ("continued", &next, &third)]
         {
-            let reference = bare_loop(&path, &rendered(messages));
-            assert_equal(&format!("{name}, {title}"), &written(played), &reference);
-            tokens += reference.len();
+            let reply = written(played);
+            let reference = Reference::of(&path, &rendered(messages), &reply);
+            assert_equal(&format!("{name}, {title}"), &reply, &reference);
+            tokens += reply.len();
         }
     }
     assert!(tokens > 1000, "{tokens} tokens were compared");

@@ -109,6 +109,13 @@ impl Island {
 
     /// The same with this engine.
     pub(crate) async fn start_with(network: &Network, engine: RuntimeType) -> Self {
+        let island = Self::registered(network, engine).await;
+        island.beat(&[]).await;
+        island
+    }
+
+    /// Enrolls, connects and registers. It has not sent a heartbeat.
+    pub(crate) async fn registered(network: &Network, engine: RuntimeType) -> Self {
         let (id, key) = (HostId(Uuid::new_v4()), Arc::new(KeyPair::new_user()));
         let (status, body) = enroll(network, &network.owner, id, &key).await;
         assert_eq!(status, StatusCode::OK, "{body}");
@@ -120,7 +127,6 @@ impl Island {
         let island = Self { id, key, client, credentials, instance, jobs, cancels, slots: 4, engine };
         island.client.flush().await.expect("flush");
         island.register(&[]).await;
-        island.beat(&[]).await;
         island
     }
 

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    island_runtimes_worker::inside::main(island_runtimes_llmcpp::worker::LlmcppEngine)
+    island_runtimes_worker::inside::main(island_runtimes_llmcpp::worker::LlmcppEngine::default())
 }

@@ -19,8 +19,8 @@ pub struct Rows<'m> {
 impl<'m> Rows<'m> {
     /// Rows of at most `limit` tokens for a model.
     pub fn new(model: &'m Model, limit: usize) -> Self {
-        let template = model.llama.chat_template(Some("rerank")).ok();
-        let template = template.and_then(|template| template.to_string().ok());
+        // Not by `chat_template`, which frees the name before llama.cpp reads it.
+        let template = model.llama.meta_val_str("tokenizer.chat_template.rerank").ok();
         Self { model, template, limit }
     }
 

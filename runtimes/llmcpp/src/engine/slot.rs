@@ -46,6 +46,8 @@ pub(super) struct Slot {
     pub(super) read: usize,
     /// Steps since it has a sequence.
     pub(super) waited: usize,
+    /// The latest step that it had rows in, where slots take turns.
+    pub(super) latest_step: u64,
     /// The last token chosen, not in the cache yet.
     pub(super) next: Option<LlamaToken>,
     written: u64,
@@ -80,6 +82,7 @@ impl Slot {
             sequence,
             read: keep,
             waited: 0,
+            latest_step: 0,
             next: None,
             written: 0,
             drafts,

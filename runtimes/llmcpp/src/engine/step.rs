@@ -45,6 +45,8 @@ pub(super) struct Stage<'m> {
     /// What checking guesses costs; `None` if nothing is guessed.
     pub(super) draft_cost: Option<DraftCost>,
     pub(super) draft_counts: Arc<DraftCounts>,
+    /// Number of steps.
+    pub(super) steps: u64,
 }
 
 impl Stage<'_> {
@@ -112,14 +114,27 @@ impl Stage<'_> {
         self.sequences.release(slot.sequence);
     }
 
+    /// The slot whose turn it is, where a batch may have the rows of one slot only.
+    fn turn(&mut self) -> Option<usize> {
+        if !self.model.takes_turns {
+            return None;
+        }
+        self.steps += 1;
+        let (index, slot) = self.slots.iter_mut().enumerate().min_by_key(|(_, slot)| slot.latest_step)?;
+        slot.latest_step = self.steps;
+        Some(index)
+    }
+
     /// Slots that write first, one token each; then prompts, within the budget.
     fn fill(&mut self) -> Vec<Share> {
         self.batch.clear();
+        let turn = self.turn();
+        let has_turn = |index: usize| turn.is_none_or(|turn| turn == index);
         let mut shares = vec![Share::default(); self.slots.len()];
         // Rows of other replies are certain to be used.
         let draft_cost = self.draft_cost.as_ref().filter(|_| self.slots.len() == 1);
-        for (slot, share) in self.slots.iter().zip(&mut shares) {
-            if let Some(token) = slot.next.filter(|_| !slot.is_reading()) {
+        for (index, (slot, share)) in self.slots.iter().zip(&mut shares).enumerate() {
+            if let Some(token) = slot.next.filter(|_| !slot.is_reading() && has_turn(index)) {
                 share.row = Some(self.batch.n_tokens());
                 add(&mut self.batch, token, slot.position(), slot.sequence, true);
                 self.sequences.push(slot.sequence, token);
@@ -129,7 +144,8 @@ impl Stage<'_> {
                 }
             }
         }
-        let order = self.reading_order();
+        let mut order = self.reading_order();
+        order.retain(|&index| has_turn(index));
         let mut left = self.budget.prompt_tokens(self.load(&order));
         for index in order {
             let slot = &self.slots[index];

@@ -170,6 +170,7 @@ impl<'m> Engine<'m> {
             // Guesses that are wrong are removed from the context again.
             draft_cost: DraftCost::new(options.drafts).filter(|_| model.can_rewind()),
             draft_counts: Arc::default(),
+            steps: 0,
         };
         warm_up(&mut stage.context, &mut stage.batch, model)?;
         Ok(Self { stage, waiting: VecDeque::new(), incoming, max_slots: slots, context_tokens: capacity })
