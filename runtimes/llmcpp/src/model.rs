@@ -43,7 +43,7 @@ pub struct Model {
     pub vision: Option<Vision>,
     /// Where its layers are.
     pub placement: Placement,
-    /// Whether a batch may have the rows of one sequence only ([`DELTA_NETS`]).
+    /// Whether a batch may have the rows of one sequence only, as gated delta nets require.
     pub takes_turns: bool,
     adapter: Option<Adapter>,
 }
