@@ -31,7 +31,7 @@ if [ "$(cat "$shared/.clone" 2>/dev/null || true)" != "$PWD" ]; then
     if [ -f "$shared/.built" ] && [ -z "$(newer)" ]; then
         awk 'NR == FNR { time = $1; sub(/^[^ ]+ /, ""); times[$0] = time; next } $0 in times { printf "%s\t%s\n", times[$0], substr($0, 67) }' \
             "$shared/.built" <(hashes) | while IFS=$'\t' read -r time file; do touch -d "@$time" "$file"; done
-        git grep -lz --cached 'env!("CARGO_MANIFEST_DIR")' -- '*.rs' | xargs -0 touch
+        git grep -lzE --cached '^[^/]*env!\("CARGO_MANIFEST_DIR"\)' -- '*.rs' | xargs -0 touch
     fi
     echo "$PWD" >"$shared/.clone"
 fi
