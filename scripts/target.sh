@@ -12,7 +12,9 @@ shared="$HOME/.cache/island/target"
 mkdir -p "$shared"
 [ "$(readlink target 2>/dev/null || true)" = "$shared" ] || ln -sfn "$shared" target
 
-files() { git ls-files -z | while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done; }
+# Those of the clone; of an archive of the source without git, all.
+names() { git ls-files -z 2>/dev/null || find . \( -path ./.git -o -path ./.tools \) -prune -o -type f -printf '%P\0'; }
+files() { names | while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done; }
 hashes() { files | xargs -0 sha256sum; }
 # What was built since.
 newer() { find "$shared" -maxdepth 4 -name .fingerprint -prune -print0 | xargs -0 -I{} find {} -type f -newer "$shared/.built" -print -quit; }
@@ -31,7 +33,7 @@ if [ "$(cat "$shared/.clone" 2>/dev/null || true)" != "$PWD" ]; then
     if [ -f "$shared/.built" ] && [ -z "$(newer)" ]; then
         awk 'NR == FNR { time = $1; sub(/^[^ ]+ /, ""); times[$0] = time; next } $0 in times { printf "%s\t%s\n", times[$0], substr($0, 67) }' \
             "$shared/.built" <(hashes) | while IFS=$'\t' read -r time file; do touch -d "@$time" "$file"; done
-        git grep -lzE --cached '^[^/]*env!\("CARGO_MANIFEST_DIR"\)' -- '*.rs' | xargs -0 touch
+        files | { xargs -0 grep -lZE --include='*.rs' '^[^/]*env!\("CARGO_MANIFEST_DIR"\)' || true; } | xargs -0 touch
     fi
     echo "$PWD" >"$shared/.clone"
 fi
