@@ -110,8 +110,9 @@ deb-cuda: ## Debian package with llama.cpp's CUDA module, for NVIDIA GPUs; three
 deb-test: ## Install, join, run, upgrade, update, remove and purge what `make deb` made, in a clean Debian that boots (root)
 	@packaging/debian/test.sh
 	@packaging/debian/network.sh
-	@HOSTILE=$$(cargo test --locked --workspace --test hostile --no-run --message-format=json 2>/dev/null | \
-		jq -r 'select(.executable and (.manifest_path | endswith("runtimes/worker/Cargo.toml"))).executable') packaging/debian/boot.sh
+	@tests=$$(cargo test --locked --workspace --test hostile --test sandboxes --no-run --message-format=json 2>/dev/null); \
+		of() { printf '%s\n' "$$tests" | jq -r "select(.executable and (.manifest_path | endswith(\"$$1/Cargo.toml\"))).executable"; }; \
+		HOSTILE=$$(of runtimes/worker) SANDBOXES=$$(of integration) packaging/debian/boot.sh
 
 images: ## Container images made from the packages, without a registry, loaded into the Docker Engine; PROFILE=dev takes what the tests run
 	@if [ "$(PROFILE)" != dev ]; then $(MAKE) --no-print-directory deb; fi

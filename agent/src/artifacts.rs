@@ -97,14 +97,37 @@ fn from_coordinator(artifact: &Artifact, api_url: &str) -> Option<Artifact> {
     Some(Artifact { url, ..artifact.clone() })
 }
 
-/// Downloads and pins all of `artifacts`; files on the coordinator's machine are downloaded from `api_url`.
+/// Folders of the system that contain settings, secrets and states of processes.
+const SYSTEM: [&str; 5] = ["/dev", "/etc", "/proc", "/run", "/sys"];
+
+/// Returns the first artifact that is a file of this agent or of the system and has no hash. A coordinator that does not know the content
+/// could read it in the output of a job.
+fn hidden(artifacts: &[Artifact], private: &Path) -> Option<GetError> {
+    let is_hidden = |path: &Path| {
+        let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let path = whole(path);
+        path.starts_with(whole(private)) || SYSTEM.iter().any(|folder| path.starts_with(folder))
+    };
+    let mut paths = artifacts
+        .iter()
+        .filter(|artifact| artifact.sha256.is_none())
+        .filter_map(|artifact| artifact.url.strip_prefix("file://").map(Path::new));
+    paths.find(|path| is_hidden(path)).map(|path| GetError::NoHash { path: path.into() })
+}
+
+/// Downloads and pins all of `artifacts`; files on the coordinator's machine are downloaded from `api_url`. Files in `private`, the folder of
+/// this agent, and of the system are used only if their hash is stated.
 pub async fn fetch(
     cache: &Cache,
     api_url: &str,
+    private: &Path,
     artifacts: &[Artifact],
     fetched: &Fetched,
     cancel: &CancellationToken,
 ) -> Result<Files, GetError> {
+    if let Some(error) = hidden(artifacts, private) {
+        return Err(error);
+    }
     let one = |artifact: &Artifact| {
         let progress = fetched.of(&artifact.name);
         let artifact = from_coordinator(artifact, api_url).unwrap_or_else(|| artifact.clone());
@@ -135,7 +158,15 @@ pub fn failure(error: &GetError) -> Failure {
     }
     match error {
         GetError::Address(_) => Failure::of_job(FailureCode::ModelRejected, error.to_string()),
-        GetError::HashMismatch { .. } => Failure::of_host(FailureCode::ModelHashMismatch, error.to_string()),
+        GetError::NoHash { .. } => Failure::of_job(
+            FailureCode::ModelRejected,
+            "a file of an Island or of its system is used only if its hash is stated",
+        ),
+        // Without the digest that was found: it may be that of a file on this machine.
+        GetError::HashMismatch { expected, .. } => {
+            let message = format!("a file of the model does not have the digest {expected}");
+            Failure::of_host(FailureCode::ModelHashMismatch, message)
+        }
         GetError::Read { .. } | GetError::Write { .. } => Failure::of_host(
             FailureCode::ModelUnavailable,
             "a file of the model cannot be read or stored on this Island",
@@ -154,6 +185,7 @@ mod tests {
     use island_protocol::job::Fault;
 
     use super::*;
+    use crate::testing;
 
     #[test]
     fn an_invalid_download_fails_the_attempt_with_the_reason() {
@@ -175,6 +207,41 @@ mod tests {
             assert_eq!((failure.fault, failure.code), (Fault::Host, FailureCode::ModelUnavailable));
             assert_eq!(failure.message, format!("fetch the file from files.example: {reason}"));
         }
+    }
+
+    #[tokio::test]
+    async fn a_coordinator_names_no_file_here_of_which_it_knows_no_hash() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = Cache::open(testing::cache(folder.path())).expect("a cache");
+        let secret = folder.path().join("identity.json");
+        std::fs::write(&secret, "secret").expect("written");
+        let url = format!("file://{}", secret.display());
+        let get = async |sha256| {
+            let artifact = Artifact { name: "vocab.txt".into(), url: url.clone(), sha256, size_bytes: None };
+            let cancel = CancellationToken::new();
+            fetch(&cache, "http://127.0.0.1:9", folder.path(), &[artifact], &Fetched::default(), &cancel)
+                .await
+        };
+        let refused = get(None).await.expect_err("any file could be named");
+        assert!(matches!(refused, GetError::NoHash { .. }), "{refused:?}");
+        assert_eq!(failure(&refused).code, FailureCode::ModelRejected);
+        assert!(cache.list().is_empty(), "it was not read");
+        let refused = get(Some(island_cache::digest_of(b"a guess"))).await.expect_err("another file");
+        let (found, message) = (island_cache::digest_of(b"secret"), failure(&refused).message);
+        assert!(!message.contains(&found.hex()), "{message}");
+        let files = get(Some(found)).await.expect("its content is known");
+        assert_eq!(files.paths["vocab.txt"], secret);
+        let artifact = |path: &Path| {
+            let url = format!("file://{}", path.display());
+            Artifact { name: "vocab.txt".into(), url, sha256: None, size_bytes: None }
+        };
+        let elsewhere = tempfile::tempdir().expect("a folder");
+        let link = elsewhere.path().join("link");
+        std::os::unix::fs::symlink(&secret, &link).expect("a link");
+        for path in [Path::new("/proc/self/environ"), Path::new("/etc/hostname"), &link] {
+            assert!(hidden(&[artifact(path)], folder.path()).is_some(), "{}", path.display());
+        }
+        assert!(hidden(&[artifact(&elsewhere.path().join("model"))], folder.path()).is_none());
     }
 
     #[test]

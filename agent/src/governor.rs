@@ -192,6 +192,9 @@ impl Governor {
 
     /// Applies an order of the owner, which ends a remote one. When this returns, the order is on disk and no job is accepted
     /// against it.
+    ///
+    /// # Errors
+    /// The order could not be stored, and nothing has changed; or it applies, and the end of the remote one could not be stored.
     pub fn set_order(&self, order: OwnerOrder) -> io::Result<Verdict> {
         {
             let new = Kept::new(order, clock::now(), clock::boot_ms());
@@ -199,11 +202,11 @@ impl Governor {
             new.write(&self.file)?;
             *kept = new;
         }
-        if let Some(remote) = &self.remote {
-            remote.end()?;
-        }
+        let ended = self.remote.as_ref().map_or(Ok(()), RemoteOrders::end);
+        // The order applies by now, whatever became of the remote one.
         self.evaluate();
         self.changed.notify_one();
+        ended?;
         Ok(self.stance.latest().verdict)
     }
 
@@ -412,6 +415,20 @@ mod tests {
         governor.set_remote(Order::Resume, at(2)).expect("stored");
         assert_eq!(governor.stance().latest().verdict.cause(), Some(Cause::Paused));
         assert!(!governor.control().remote);
+    }
+
+    #[test]
+    fn an_order_applies_also_if_the_end_of_a_remote_one_cannot_be_stored() {
+        let state = tempfile::tempdir().expect("a folder");
+        let governor = governor(state.path());
+        governor.set_remote(Order::Drain, Timestamp::from_unix_ms(1)).expect("stored");
+        // Also for root, a file cannot take the place of a folder.
+        let file = state.path().join("remote-order.json");
+        fs::remove_file(&file).expect("it was stored");
+        fs::create_dir(&file).expect("a folder");
+        governor.set_order(OwnerOrder::Pause { until: None }).expect_err("the remote order is still stored");
+        assert_eq!(governor.stance().latest().verdict.cause(), Some(Cause::Paused), "at once");
+        assert!(state.path().join(FILE).exists());
     }
 
     #[test]

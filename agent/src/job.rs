@@ -223,7 +223,7 @@ impl JobContext {
 
     /// Follows an attempt that a worker still holds.
     async fn resume(&self, worker: Arc<WorkerHandle>) -> Result<(), Broken> {
-        let visit = WorkerClaim::new(worker);
+        let visit = WorkerClaim::new(worker, &self.attempt.assignment().cargo);
         // The job already has its slot in the worker; the permit is released for others.
         let _place = visit.worker().slots.clone().try_acquire_owned().ok();
         self.attempt.step(AttemptStep::Start);

@@ -2,6 +2,7 @@
 
 mod limits;
 mod memory;
+mod promises;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::memory::Granted;
+use self::{memory::Granted, promises::Promises};
 use crate::{
     inventory::{engine_devices::EngineDevices, gpu::Card, meter::Sample, runtimes::Runtimes},
     job_logs,
@@ -159,6 +160,8 @@ pub struct Pool {
     stance: tokio::sync::watch::Receiver<Stance>,
     /// The containers that may have been started in advance.
     warm_containers: Mutex<WarmContainers>,
+    /// Memory of jobs that allocate their own and have no worker yet.
+    promises: Promises,
     /// Held while memory is freed and allocated for one worker.
     starting: tokio::sync::Mutex<()>,
     /// Held while a model is loaded onto GPUs. A worker may use all of their free memory, and how much it takes is known when it is ready.
@@ -171,6 +174,11 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// The folder of this agent, which contains its identity; jobs have nothing in it.
+    pub fn state_dir(&self) -> &Path {
+        self.config.dir.parent().unwrap_or(&self.config.dir)
+    }
+
     /// Creates an empty pool.
     pub fn new(
         config: PoolConfig,
@@ -187,6 +195,7 @@ impl Pool {
             sandbox: Mutex::default(),
             stance,
             warm_containers: Mutex::default(),
+            promises: Promises::default(),
             starting: tokio::sync::Mutex::default(),
             loading_onto_gpu: Arc::default(),
             containers: tokio::sync::Mutex::default(),
@@ -234,9 +243,10 @@ impl Pool {
         artifacts: &BTreeMap<String, PathBuf>,
     ) -> Result<WorkerClaim, AcquireError> {
         self.model_demand().note(key.clone(), Instant::now());
-        self.make_room_for_job(cargo).await?;
+        // Until the job has a claim on its worker.
+        let _promise = self.make_room_for_job(cargo).await?;
         self.warm_containers.lock().note(cargo, Instant::now());
-        if let Some(claim) = self.claim(key) {
+        if let Some(claim) = self.claim(key, cargo) {
             return Ok(claim);
         }
         let one_onto_gpus = if self.gpus_for(cargo).is_empty() {
@@ -245,7 +255,7 @@ impl Pool {
             Some(Arc::clone(&self.loading_onto_gpu).lock_owned().await)
         };
         let _one_at_a_time = self.starting.lock().await;
-        if let Some(claim) = self.claim(key) {
+        if let Some(claim) = self.claim(key, cargo) {
             return Ok(claim);
         }
         let granted = self.free_memory_for(cargo).await?;
@@ -257,14 +267,14 @@ impl Pool {
                 drop(loading);
             });
         }
-        Ok(WorkerClaim::new(worker))
+        Ok(WorkerClaim::new(worker, cargo))
     }
 
     /// A claim on the worker of a key, if it runs. Counted under the lock: a worker is either claimed or stopped for its memory.
-    fn claim(&self, key: &ModelKey) -> Option<WorkerClaim> {
+    fn claim(&self, key: &ModelKey, cargo: &CargoSpec) -> Option<WorkerClaim> {
         let workers = self.lock();
         let (_, worker) = workers.iter().find(|(other, worker)| other == key && !worker.is_gone())?;
-        Some(WorkerClaim::new(Arc::clone(worker)))
+        Some(WorkerClaim::new(Arc::clone(worker), cargo))
     }
 
     /// Takes these workers off the list, so that no job finds them. Returns `None`, and takes none, if one of them has a job by now.
@@ -422,7 +432,7 @@ impl Pool {
         };
         if cargo.is_shared() {
             let folders = self.config.folders.get(&cargo.runtime_type).cloned().unwrap_or_default();
-            // Each job has its own limit; this one is for a worker that leaks memory.
+            // The worker's own limit holds for all jobs that it will ever have; the agent limits it to what its jobs claim.
             return Launch {
                 folders,
                 environment: gpus::container_environment(&granted.gpus, &self.load.latest().gpus),

@@ -298,7 +298,7 @@ impl Supervisor {
             () = tokio::time::sleep(limit) => {}
         }
         for attempt in self.attempts() {
-            attempt.cancel(Failure::of_host(FailureCode::IslandLost, "the Island is shutting down"));
+            hand_back(&attempt, "the Island is shutting down");
         }
         let grace = if hard.is_cancelled() { Duration::from_secs(1) } else { REPORT_GRACE };
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {

@@ -43,14 +43,13 @@ pub(crate) fn cache(folder: &Path) -> CacheConfig {
     }
 }
 
-/// Creates a supervisor over a folder, without engines and without a connection.
-pub(crate) async fn supervisor(
+/// Creates a pool over a folder, without engines.
+pub(crate) async fn pool(
     folder: &Path,
     load: watch::Receiver<Arc<Sample>>,
-) -> (Arc<Fabric>, Arc<Supervisor>) {
-    let identity = Identity::load_or_create(folder, || HostId(uuid::Uuid::new_v4())).expect("an identity");
-    let fabric = Fabric::new(Arc::new(identity), InstanceId(uuid::Uuid::new_v4()));
-    let pool = PoolConfig {
+    stance: watch::Receiver<Stance>,
+) -> Arc<Pool> {
+    let config = PoolConfig {
         dir: folder.join("w"),
         threads: 1,
         slots: 1,
@@ -64,8 +63,18 @@ pub(crate) async fn supervisor(
         gpu_rules: Vec::new(),
         allow_weak_sandbox: true,
     };
-    let (_, stance) = watch::channel(Stance::default());
     let runtimes = Runtimes::probe(folder, false, &ContainerRules::default()).await;
+    Pool::new(config, runtimes, load, stance)
+}
+
+/// Creates a supervisor over a folder, without engines and without a connection.
+pub(crate) async fn supervisor(
+    folder: &Path,
+    load: watch::Receiver<Arc<Sample>>,
+) -> (Arc<Fabric>, Arc<Supervisor>) {
+    let identity = Identity::load_or_create(folder, || HostId(uuid::Uuid::new_v4())).expect("an identity");
+    let fabric = Fabric::new(Arc::new(identity), InstanceId(uuid::Uuid::new_v4()));
+    let (_, stance) = watch::channel(Stance::default());
     let parts = Parts {
         traces: island_daemon::traces::Traces::default(),
         capabilities: Capabilities::default(),
@@ -79,7 +88,7 @@ pub(crate) async fn supervisor(
             "none".into(),
             Arc::default(),
         )),
-        pool: Pool::new(pool, runtimes, load, stance.clone()),
+        pool: pool(folder, load, stance.clone()).await,
         fabric: Arc::clone(&fabric),
         journal: Journal::new(folder.join("journal")),
         spool_dir: folder.join("spool"),

@@ -11,6 +11,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use island_daemon::latest::Latest;
 use island_protocol::{
+    cargo::CargoSpec,
     event::{AttemptEvent, Numbered},
     host::SandboxReport,
     ids::{AttemptKey, InstanceId},
@@ -176,6 +177,10 @@ impl WorkerExit {
 pub struct WorkerStats {
     /// Running and queued jobs.
     pub jobs: u32,
+    /// Main memory that these jobs may allocate in addition to the worker, megabytes.
+    pub claimed_mb: u64,
+    /// Since when it has allocated more memory than it may; `None` if it has not.
+    pub over_since: Option<Instant>,
     /// Attempts whose events its task forwards.
     pub held: u32,
     /// Resident memory as it reports it, megabytes.
@@ -188,6 +193,23 @@ pub struct WorkerStats {
     pub idle_since: Instant,
     /// Duration of loading.
     pub load: Duration,
+}
+
+impl WorkerStats {
+    /// Those of a worker without jobs, of which nothing is known yet.
+    fn new(now: Instant) -> Self {
+        Self {
+            jobs: 0,
+            claimed_mb: 0,
+            over_since: None,
+            held: 0,
+            rss_mb: 0,
+            vram_mb: 0,
+            since: now,
+            idle_since: now,
+            load: Duration::ZERO,
+        }
+    }
 }
 
 /// A handle on a worker.
@@ -254,6 +276,14 @@ impl WorkerHandle {
         believed_mb(measured, self.stats().rss_mb, self.launch.memory_limit_mb)
     }
 
+    /// Notes whether it has allocated more memory than it may, and returns for how long by now.
+    pub(crate) fn note_excess(&self, is_over: bool, now: Instant) -> Duration {
+        let mut stats = self.stats_mut();
+        let since = is_over.then(|| stats.over_since.unwrap_or(now));
+        stats.over_since = since;
+        since.map_or(Duration::ZERO, |since| now.duration_since(since))
+    }
+
     /// Its resident memory, megabytes: as the kernel reports it, or what it reports itself where the system hides it.
     pub fn resident_mb(&self) -> u64 {
         let measured = self.memory.as_ref().and_then(WorkerMemory::resident_mb);
@@ -295,34 +325,102 @@ fn believed_mb(measured: Option<u64>, reported: u64, limit: u64) -> u64 {
     measured.unwrap_or_else(|| reported.min(limit))
 }
 
-/// A job's claim on a worker, counted from the moment at which it waits for a slot.
+/// A job's claim on a worker, and on memory where jobs allocate their own, counted from the moment at which it waits for a slot.
 #[derive(Debug)]
-pub struct WorkerClaim(Arc<WorkerHandle>);
+pub struct WorkerClaim {
+    worker: Arc<WorkerHandle>,
+    ram_mb: u64,
+}
 
 impl WorkerClaim {
-    /// Counts a job.
-    pub fn new(worker: Arc<WorkerHandle>) -> Self {
-        worker.stats_mut().jobs += 1;
-        Self(worker)
+    /// Counts a job of this Cargo.
+    pub fn new(worker: Arc<WorkerHandle>, cargo: &CargoSpec) -> Self {
+        let ram_mb = if cargo.is_shared() { cargo.ram_mb() } else { 0 };
+        let mut stats = worker.stats_mut();
+        stats.jobs += 1;
+        stats.claimed_mb = stats.claimed_mb.saturating_add(ram_mb);
+        drop(stats);
+        Self { worker, ram_mb }
     }
 
     /// The worker.
     pub fn worker(&self) -> &Arc<WorkerHandle> {
-        &self.0
+        &self.worker
     }
 }
 
 impl Drop for WorkerClaim {
     fn drop(&mut self) {
-        let mut stats = self.0.stats_mut();
+        let mut stats = self.worker.stats_mut();
         stats.jobs -= 1;
+        stats.claimed_mb = stats.claimed_mb.saturating_sub(self.ram_mb);
         stats.idle_since = Instant::now();
     }
 }
 
 #[cfg(test)]
+impl WorkerHandle {
+    /// A worker without a process, which counts as running while the receiver of its commands exists.
+    pub(crate) fn without_process(cargo: CargoSpec) -> (Arc<Self>, mpsc::UnboundedReceiver<Command>) {
+        let launch = Launch::new(InstanceId(uuid::Uuid::nil()), cargo);
+        let (commands, received) = mpsc::unbounded_channel();
+        let handle = Self {
+            instance: launch.instance,
+            launch,
+            dir: PathBuf::new(),
+            pid: 0,
+            slots: Arc::new(Semaphore::new(0)),
+            memory: None,
+            commands,
+            state: watch::channel(WorkerState::Ready).1,
+            stats: WorkerStats::new(Instant::now()).into(),
+            sandbox: None.into(),
+        };
+        (Arc::new(handle), received)
+    }
+}
+
+#[cfg(test)]
 mod tests {
+    use island_protocol::cargo::RuntimeType;
+
     use super::*;
+    use crate::testing;
+
+    fn worker_of(cargo: CargoSpec) -> Arc<WorkerHandle> {
+        WorkerHandle::without_process(cargo).0
+    }
+
+    #[test]
+    fn jobs_of_a_shared_worker_claim_their_memory() {
+        let mut wasm = testing::assignment(1, 1).cargo;
+        wasm.engine = serde_json::Value::Null;
+        (wasm.runtime_type, wasm.required_ram_mb) = (RuntimeType::Wasm, 600);
+        let worker = worker_of(wasm.clone());
+        let first = WorkerClaim::new(Arc::clone(&worker), &wasm);
+        let second = WorkerClaim::new(Arc::clone(&worker), &CargoSpec { required_ram_mb: 50, ..wasm });
+        assert_eq!((worker.stats().jobs, worker.stats().claimed_mb), (2, 650));
+        drop(first);
+        assert_eq!((worker.stats().jobs, worker.stats().claimed_mb), (1, 50));
+        drop(second);
+        assert_eq!((worker.stats().jobs, worker.stats().claimed_mb), (0, 0));
+        // The memory of a model is that of its worker.
+        let model = testing::assignment(1, 1).cargo;
+        let worker = worker_of(model.clone());
+        let _claim = WorkerClaim::new(Arc::clone(&worker), &model);
+        assert_eq!((worker.stats().jobs, worker.stats().claimed_mb), (1, 0));
+    }
+
+    #[test]
+    fn an_excess_counts_from_its_first_measurement() {
+        let worker = worker_of(testing::assignment(1, 1).cargo);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(worker.note_excess(true, start), Duration::ZERO);
+        assert_eq!(worker.note_excess(true, at(3)), Duration::from_secs(3));
+        assert_eq!(worker.note_excess(false, at(4)), Duration::ZERO);
+        assert_eq!(worker.note_excess(true, at(5)), Duration::ZERO, "it begins anew");
+    }
 
     #[test]
     fn a_measurement_overrides_a_report() {

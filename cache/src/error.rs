@@ -64,6 +64,12 @@ pub enum GetError {
         /// The computed digest.
         found: Digest,
     },
+    /// It is a file on this machine, and no hash of it is stated.
+    #[error("{path} is a file on this machine, which is used only if its hash is stated")]
+    NoHash {
+        /// The file.
+        path: PathBuf,
+    },
     /// It is not cached, and cannot be downloaded.
     #[error("{url} is not cached and cannot be fetched: {reason}")]
     Unavailable {

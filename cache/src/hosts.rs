@@ -45,10 +45,10 @@ impl Hosts {
         Ok(permit.expect("the semaphore is never closed"))
     }
 
-    /// Notes that a host accepts no requests for this time.
+    /// Notes that a host accepts no requests for this time. A time beyond what the clock can represent is not noted.
     pub(crate) fn close(&self, host: &str, time: Duration) {
-        let until = Instant::now() + time;
-        self.host(host, |known| known.closed_until = known.closed_until.max(Some(until)));
+        let until = Instant::now().checked_add(time);
+        self.host(host, |known| known.closed_until = known.closed_until.max(until));
     }
 
     fn check(&self, host: &str) -> Result<(), Duration> {
@@ -89,6 +89,20 @@ mod tests {
         drop(hosts.enter("b").await.expect("open again"));
         assert_eq!(hosts.lock().keys().collect::<Vec<_>>(), ["a", "b"], "c is idle");
         drop(kept);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_time_beyond_the_clock_is_not_noted() {
+        let hosts = Hosts::default();
+        hosts.close("a", Duration::MAX);
+        drop(hosts.enter("a").await.expect("open"));
+        hosts.close("a", Duration::from_secs(5));
+        hosts.close("a", Duration::MAX);
+        assert_eq!(
+            hosts.enter("a").await.err(),
+            Some(Duration::from_secs(5)),
+            "the earlier one still counts"
+        );
     }
 
     #[tokio::test(start_paused = true)]

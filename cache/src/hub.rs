@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use island_protocol::address::HubAddress;
-use reqwest::{Client, Url};
+use reqwest::{Client, Url, redirect};
 use serde::Deserialize;
 
 use crate::{
@@ -15,6 +15,8 @@ use crate::{
 
 /// Time limit of one request for a list of files.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum number of redirects of such a request.
+const MAX_REDIRECTS: usize = 5;
 /// Maximum bytes of a list of files. The longest known ones have some thousand names.
 const MAX_BYTES: usize = 16 << 20;
 
@@ -42,6 +44,15 @@ struct Sibling {
     rfilename: String,
 }
 
+/// Follows redirects to the same scheme, host and port, such as those of repositories that were renamed.
+fn within_origin(attempt: redirect::Attempt<'_>) -> redirect::Action {
+    let is_same = attempt.previous().first().is_some_and(|first| first.origin() == attempt.url().origin());
+    if !is_same {
+        return attempt.stop();
+    }
+    redirect::Policy::limited(MAX_REDIRECTS).redirect(attempt)
+}
+
 /// A hub.
 ///
 /// One request of its API is needed: the files of a repository. Crates for that API include their own transfer protocol, which takes
@@ -66,8 +77,8 @@ impl Hub {
         if url.cannot_be_a_base() {
             return Err(bad());
         }
-        // A redirect must not lead from encryption to plain text: what the hub states decides which file is right.
-        let client = Client::builder().timeout(TIMEOUT).https_only(url.scheme() == "https");
+        // What the hub states decides which file is right, and it alone may be in the owner's network.
+        let client = Client::builder().timeout(TIMEOUT).redirect(redirect::Policy::custom(within_origin));
         let client = client.build().map_err(OpenError::Web)?;
         Ok(Self { client, endpoint: url, token })
     }

@@ -7,6 +7,7 @@
 //! | `web`, `download`, `pieces` | parts of files over several connections, resumed after a kill, hashed meanwhile |
 //! | `hosts`, `refusal`, `patience` | connections per host, what a refusal means, when a request is repeated |
 //! | `size` | limits on the length of files and bodies |
+//! | [`head`] | reads heads of answers without a connection, for fuzzing |
 //! | `layout`, `index` | paths, and what each address resolved to |
 //! | `local`, `foreign` | files used in place: on this machine, and in hub caches of other programs |
 //! | [`pin`], `evict`, `space` | handles that keep a file, space for partial files, and what is removed for them |
@@ -22,6 +23,7 @@ pub mod error;
 mod evict;
 mod foreign;
 mod hash;
+pub mod head;
 mod hosts;
 mod hub;
 mod index;

@@ -57,7 +57,7 @@ pub(crate) fn remember(markers: &Path, path: &Path, digest: Digest) -> io::Resul
     Marker::of(path, &fs::metadata(path)?, digest).store(markers)
 }
 
-/// Opens, verifies and pins `path`. Blocks.
+/// Opens, verifies and pins `path`, which must be an ordinary file: a pipe blocks, and a device has no end. Blocks.
 pub(crate) fn pin(
     markers: &Path,
     path: &Path,
@@ -65,6 +65,9 @@ pub(crate) fn pin(
     cancel: &CancellationToken,
 ) -> Result<Pinned, GetError> {
     let failed = |source| GetError::Read { path: path.to_owned(), source };
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(failed(io::Error::other("it is not an ordinary file")));
+    }
     let file = pin::lock(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     let size = metadata.len();

@@ -9,20 +9,23 @@ use reqwest::{
 
 /// Time to wait if a server accepts no more requests and does not name a time: hubs count in windows of some minutes.
 const USUAL_WAIT: Duration = Duration::from_mins(1);
+/// Maximum time to wait, whatever a server names.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
-/// How long a server accepts no more requests; `None` if it is not about that.
+/// How long a server accepts no more requests, at most a day; `None` if it is not about that.
 ///
 /// Reads `Retry-After` in both of its forms, and the `t` of a `RateLimit` whose rest `r` is zero.
 pub(crate) fn wait(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let named = text(headers, &header::RETRY_AFTER).and_then(|after| retry_after(after, now));
-    match status {
+    let time = match status {
         StatusCode::TOO_MANY_REQUESTS => {
             let window = || text(headers, &HeaderName::from_static("ratelimit")).and_then(rate_limit);
             Some(named.or_else(window).unwrap_or(USUAL_WAIT))
         }
         StatusCode::SERVICE_UNAVAILABLE => named,
         _ => None,
-    }
+    };
+    time.map(|time| time.min(LONGEST_WAIT))
 }
 
 fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
@@ -106,7 +109,9 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use reqwest::header::HeaderValue;
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -130,6 +135,9 @@ mod tests {
             (many, &[("ratelimit", "\"resolvers\"; r=0; t=57"), ("retry-after", "9")], Some(9)),
             (many, &[("ratelimit", "\"resolvers\";r=3;t=57")], Some(60)),
             (many, &[("retry-after", "soon")], Some(60)),
+            (many, &[("retry-after", "18446744073709551615")], Some(86_400)),
+            (away, &[("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT")], Some(86_400)),
+            (many, &[("ratelimit", "r=0;t=18446744073709551615")], Some(86_400)),
             (many, &[], Some(60)),
             (away, &[], None),
             (away, &[("ratelimit", "\"resolvers\";r=0;t=57")], None),
@@ -140,6 +148,27 @@ mod tests {
                 seconds.map(Duration::from_secs),
                 "{status} {pairs:?}"
             );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_wait_can_be_added_to_the_clock(
+            bits in any::<u64>(),
+            shift in 0_u32..64,
+            is_of_window in any::<bool>(),
+        ) {
+            let seconds = bits >> shift;
+            let (name, value) = if is_of_window {
+                (HeaderName::from_static("ratelimit"), format!("r=0;t={seconds}"))
+            } else {
+                (header::RETRY_AFTER, seconds.to_string())
+            };
+            let value = HeaderValue::from_str(&value).expect("a value");
+            let headers = [(name, value)].into_iter().collect();
+            let time = wait(StatusCode::TOO_MANY_REQUESTS, &headers, SystemTime::UNIX_EPOCH).expect("a time");
+            prop_assert_eq!(time, Duration::from_secs(seconds).min(LONGEST_WAIT));
+            prop_assert!(Instant::now().checked_add(time).is_some());
         }
     }
 

@@ -324,29 +324,11 @@ impl Web {
             let headers = response.headers();
             sha256 = sha256.or_else(|| linked_sha256(headers));
             if response.status().is_redirection() {
-                let target = text(headers, &header::LOCATION).and_then(|to| place.join(&to).ok());
-                let target = target.filter(|to| matches!(to.scheme(), "http" | "https"));
-                // Never redirects from https to http.
-                let target = target.filter(|to| place.scheme() == "http" || to.scheme() == "https");
-                place = target.ok_or(WebError::Redirects)?;
+                place = redirected(&place, headers).ok_or(WebError::Redirects)?;
                 continue;
             }
-            let status = response.status();
-            let named = text(headers, &header::CONTENT_RANGE);
-            let total = match classify(status, named.as_deref(), start, end) {
-                RangeResponse::Whole => response.content_length(),
-                RangeResponse::Part { total } => Some(total),
-                RangeResponse::Shrunk => return Err(WebError::Changed { host: host(&place) }),
-                RangeResponse::Other => {
-                    let mut answered = format!("{} {:?}", status.as_u16(), named.unwrap_or_default());
-                    answered.truncate(answered.floor_char_boundary(MAX_ANSWER));
-                    let (host, last) = (host(&place), end.saturating_sub(1));
-                    return Err(WebError::Ranges { host, start, last, answered });
-                }
-            };
-            let has_ranges = status != StatusCode::OK;
-            let validator = text(headers, &header::ETAG).or_else(|| text(headers, &header::LAST_MODIFIED));
-            return Ok((opened, About { place, total, has_ranges, validator, sha256 }));
+            let about = about(&place, response.status(), headers, response.content_length(), start, end)?;
+            return Ok((opened, About { sha256, ..about }));
         }
         Err(WebError::Redirects)
     }
@@ -419,6 +401,40 @@ pub(crate) fn host(url: &Url) -> String {
 
 fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     Some(headers.get(name)?.to_str().ok()?.to_owned())
+}
+
+/// Where a redirect from `place` leads, if it may be followed: never from https to http.
+pub(crate) fn redirected(place: &Url, headers: &HeaderMap) -> Option<Url> {
+    let target = place.join(&text(headers, &header::LOCATION)?).ok()?;
+    let is_web = matches!(target.scheme(), "http" | "https");
+    (is_web && (place.scheme() == "http" || target.scheme() == "https")).then_some(target)
+}
+
+/// What an answer from `place` to the request for the bytes from `start` to before `end` shows about the file; `length` is that of its
+/// body, if known.
+pub(crate) fn about(
+    place: &Url,
+    status: StatusCode,
+    headers: &HeaderMap,
+    length: Option<u64>,
+    start: u64,
+    end: u64,
+) -> Result<About, WebError> {
+    let named = text(headers, &header::CONTENT_RANGE);
+    let total = match classify(status, named.as_deref(), start, end) {
+        RangeResponse::Whole => length,
+        RangeResponse::Part { total } => Some(total),
+        RangeResponse::Shrunk => return Err(WebError::Changed { host: host(place) }),
+        RangeResponse::Other => {
+            let mut answered = format!("{} {:?}", status.as_u16(), named.unwrap_or_default());
+            answered.truncate(answered.floor_char_boundary(MAX_ANSWER));
+            let (host, last) = (host(place), end.saturating_sub(1));
+            return Err(WebError::Ranges { host, start, last, answered });
+        }
+    };
+    let has_ranges = status != StatusCode::OK;
+    let validator = text(headers, &header::ETAG).or_else(|| text(headers, &header::LAST_MODIFIED));
+    Ok(About { place: place.clone(), total, has_ranges, validator, sha256: linked_sha256(headers) })
 }
 
 /// The kind of an answer to a range request.

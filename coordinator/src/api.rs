@@ -138,7 +138,11 @@ pub(crate) struct Api {
     pub streams: slots::Slots,
     /// Memory for request bodies.
     pub bodies: body::BodyMemory,
-    pub invalid_keys: client::InvalidKeys,
+    pub invalid_keys: client::ClientLimit,
+    /// Codes for Islands without an account.
+    pub pairings: client::ClientLimit,
+    /// Sign-ins that have begun.
+    pub sign_ins: client::ClientLimit,
     /// Writes that need not be awaited.
     pub deferred: deferred_writes::Sender,
     /// Triggered when the coordinator stops: streams end, so that their readers resume at another one.
@@ -179,7 +183,10 @@ impl Api {
         let FabricAccess { keys, nats_url } = fabric;
         let bodies = body::BodyMemory::default();
         let market = Market::default();
-        let invalid_keys = client::InvalidKeys::new(rules.invalid_keys_per_minute);
+        let invalid_keys =
+            client::ClientLimit::new(rules.invalid_keys_per_minute, "requests with invalid keys");
+        let pairings = client::ClientLimit::new(client::PAIRINGS_PER_MINUTE, "requests for a code");
+        let sign_ins = client::ClientLimit::new(client::SIGN_INS_PER_MINUTE, "sign-ins");
         Self {
             execution,
             network,
@@ -190,6 +197,8 @@ impl Api {
             streams,
             bodies,
             invalid_keys,
+            pairings,
+            sign_ins,
             deferred,
             soft,
             document,

@@ -141,13 +141,13 @@ async fn renew(
     abandoned: &Abandoned,
     is_purged: bool,
 ) -> Result<(), StoreError> {
-    counters.synchronize(|| clock.now()).await?;
+    counters.synchronize(|| clock.steady()).await?;
     let slots: Vec<_> = abandoned.lock().iter().map(|(slot, _)| *slot).collect();
     for slot in &slots {
         counters.release_slot(slot).await?;
     }
     abandoned.lock().retain(|(_, since)| since.elapsed() < ABANDONED);
-    let now = clock.now();
+    let now = clock.steady();
     counters.renew_slots(instance, now.plus_ms(SLOT_LEASE_MS).unix_ms()).await?;
     if is_purged {
         counters.purge(now.unix_ms()).await?;

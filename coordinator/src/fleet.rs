@@ -109,6 +109,8 @@ struct Island {
     instances: Instances,
     last_message: Option<Instant>,
     heartbeat: Option<Arc<Heartbeat>>,
+    /// The time of its last heartbeat by its own clock, and when it arrived.
+    clock: Option<(Timestamp, Instant)>,
     /// Memory of the attempts that were assigned to it.
     claims: BTreeMap<AttemptKey, Need>,
     /// Attempts that have ended but are in the last heartbeat.
@@ -299,7 +301,7 @@ impl Fleet {
         let mut islands = self.lock();
         let Some(island) = islands.get_mut(&host) else { return false };
         let is_new = island.mismatch.replace(mismatch) != Some(mismatch);
-        (island.last_message, island.heartbeat) = (None, None);
+        (island.last_message, island.heartbeat, island.clock) = (None, None, None);
         drop(islands);
         if is_new {
             self.latest.clear();
@@ -327,6 +329,7 @@ impl Fleet {
         island.enrolled.last_seen = Some(at);
         island.ended.clear();
         island.refused_full = island.refused_full.map(|_| heartbeat.headroom.job_slots > 0);
+        island.clock = Some((heartbeat.timestamp, now));
         island.heartbeat = Some(Arc::new(heartbeat));
         let is_news = is_first || island.status(self.offline_after, now) != before;
         drop(islands);
@@ -334,6 +337,13 @@ impl Fleet {
             self.latest.clear();
         }
         self.changed.notify_one();
+    }
+
+    /// What the clock of an Island shows, by its last heartbeat; `None` before that.
+    pub(crate) fn time_of(&self, host: HostId, now: Instant) -> Option<Timestamp> {
+        let (shown, arrived) = self.lock().get(&host)?.clock?;
+        let passed = now.saturating_duration_since(arrived).as_millis();
+        Some(shown.plus_ms(i64::try_from(passed).unwrap_or(i64::MAX)))
     }
 
     /// Returns the best Island for a job and claims it for `key`, or the reasons why no Island can take the job.
@@ -483,6 +493,7 @@ impl Island {
             enrolled,
             instances: Instances::default(),
             last_message: None,
+            clock: None,
             heartbeat: None,
             claims: BTreeMap::new(),
             ended: BTreeMap::new(),

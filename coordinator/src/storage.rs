@@ -453,3 +453,25 @@ pub(crate) async fn commit(tx: Tx) -> Result<(), StoreError> {
     });
     committed
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn values_that_a_database_refuses_are_told_from_other_errors() {
+        let dir = tempfile::tempdir().expect("folder");
+        let settings = Database { path: dir.path().join("island.db"), ..Database::default() };
+        let store = Store::open(&settings).await.expect("database");
+        let error = async |sql: &'static str| {
+            let done = sqlx::query(sql).execute(store.reader()).await.context("a test");
+            done.expect_err("an error")
+        };
+        // Longer than a value of SQLite may be.
+        let too_long = error("SELECT zeroblob(2147483647)").await;
+        assert!(too_long.is_rejection(), "{too_long:?}");
+        let unknown = error("SELECT 1 FROM nothing").await;
+        assert!(!unknown.is_rejection(), "{unknown:?}");
+        store.close().await;
+    }
+}

@@ -111,6 +111,7 @@ pub const ALL: &[Target] = &[
     Target { inputs: 40_000, ..plain("template", texts::template) },
     Target { inputs: 40_000, ..plain("schema", texts::schema) },
     Target { inputs: 6_000, ..plain("egress", network::egress) },
+    Target { inputs: 100_000, ..plain("answer", network::answer) },
     Target { inputs: 40_000, ..plain("update", messages::update) },
 ];
 

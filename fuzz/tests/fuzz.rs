@@ -57,5 +57,6 @@ targets!(
     template,
     schema,
     egress,
+    answer,
     update,
 );

@@ -1,5 +1,6 @@
 """The official Anthropic client for Python, unchanged: base_url and key come as arguments."""
 
+import json
 import sys
 
 import anthropic
@@ -55,7 +56,9 @@ told = asked + [{"role": "assistant", "content": call.content}, {"role": "user",
 after = client.messages.create(model="llm-chat", max_tokens=16, messages=told, tools=tools, tool_choice={"type": "none"})
 assert after.content[0].type == "text", after
 with client.messages.stream(model="llm-chat", max_tokens=64, messages=asked, tools=tools, tool_choice={"type": "any"}) as stream:
+    parts = [event.partial_json for event in stream if event.type == "input_json"]
     final = stream.get_final_message()
+assert len(parts) > 1 and json.loads("".join(parts)) == final.content[-1].input, parts
 assert final.content[-1].type == "tool_use" and final.content[-1].input["place"] in ("village", "town"), final
 
 # Errors are the classes and types that the client's users match on.

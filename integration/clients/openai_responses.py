@@ -82,6 +82,13 @@ called = client.responses.create(
 call = called.output[-1]
 assert call.type == "function_call" and call.name == "weather", called.output
 assert json.loads(call.arguments)["unit"] in ("c", "f"), call
+events = list(client.responses.create(
+    model="llm-chat", input="How warm is it?", tools=[tool], tool_choice="required", temperature=0, max_output_tokens=60, stream=True
+))
+deltas = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
+done = next(event for event in events if event.type == "response.function_call_arguments.done")
+assert len(deltas) > 1 and "".join(deltas) == done.arguments == call.arguments, events
+assert events[-1].response.output[-1].arguments == call.arguments
 answered = client.responses.create(
     model="llm-chat",
     previous_response_id=called.id,

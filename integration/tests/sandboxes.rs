@@ -25,7 +25,7 @@ use island_runtimes_worker::{
 };
 
 use crate::{
-    engine::TakenOver,
+    engine::{ABI, TakenOver},
     scene::{Scene, holds},
 };
 
@@ -73,13 +73,19 @@ fn worker(dir: &Path) -> ExitCode {
     }
 }
 
-/// Without a GPU, and with one.
+/// What the kernels of Debian 12 and Debian 13 know of landlock, and what this one does.
+const LANDLOCK: [u32; 3] = [2, 6, 0];
+
+/// Without a GPU, and with one, with each version of landlock.
 fn is_confined(engine: &RuntimeType, allowed_with_gpu: &[&str]) {
     for gpus in [Vec::new(), vec![GpuGrant { index: 0, address: None, memory_mb: 1000 }]] {
         let allowed = if gpus.is_empty() { &[] } else { allowed_with_gpu };
-        let mut scene = Scene::new(2048);
-        scene.launch.cargo.runtime_type = engine.clone();
-        scene.launch.gpus = gpus;
-        holds(&scene, allowed);
+        for abi in LANDLOCK {
+            let mut scene = Scene::new(2048);
+            scene.launch.cargo.runtime_type = engine.clone();
+            scene.launch.cargo.engine = serde_json::json!({ ABI: abi });
+            scene.launch.gpus.clone_from(&gpus);
+            holds(&scene, allowed);
+        }
     }
 }

@@ -44,6 +44,8 @@ const SLOW_JOBS: u64 = 3_000;
 const CLIENTS: u64 = 4;
 /// What allocators and pools may still gather after the warm-up, in bytes for each job of a process. The events of one such job take more.
 const BYTES_PER_JOB: f64 = 1_024.0;
+/// Time between two heartbeats of an agent. An agent that answers has no longer pause between the ends of jobs that take a part of it.
+const HEARTBEAT: Duration = Duration::from_secs(5);
 /// Epochs of ended jobs that the agent keeps, so that a late copy of an assignment starts nothing.
 const REMEMBERED: u64 = 4_096;
 /// Cargos of the catalogue that run in the shared worker of wasm, and models of ONNX Runtime, each with a worker of its own.
@@ -60,7 +62,8 @@ async fn nothing_grows_with_the_jobs_that_have_passed() {
     let network =
         Network::start_with(&Options { cargos: Some(cargos.path().to_owned()), ..Options::default() });
     let share = |part: &str| share(part, models);
-    let load = Load { warm_up: WARM_UP, jobs, kinds: Arc::new(kinds(models)), share: &share };
+    let kinds = Arc::new(kinds(models));
+    let load = Load { warm_up: WARM_UP, jobs, kinds, share: &share, max_pause: Some(HEARTBEAT) };
     load.soak(&network, &["simulated", "llmcpp", "wasm", "onnx"]).await;
 }
 
@@ -80,7 +83,8 @@ async fn nothing_grows_with_the_jobs_of_slower_engines() {
     let network = Network::start_with(&options);
     let jobs = setting("ISLAND_SOAK_SLOW_JOBS", SLOW_JOBS);
     let share = |part: &str| if part.contains("-worker-") { 1.0 / 3.0 } else { 1.0 };
-    let load = Load { warm_up: SLOW_WARM_UP, jobs, kinds: Arc::new(slow_kinds()), share: &share };
+    let kinds = Arc::new(slow_kinds());
+    let load = Load { warm_up: SLOW_WARM_UP, jobs, kinds, share: &share, max_pause: None };
     load.soak(&network, &["coreml", "diffusers", "container"]).await;
     drop(network);
     docker.stop().await;
@@ -94,6 +98,8 @@ struct Load<'a> {
     kinds: Arc<Vec<Kind>>,
     /// The share of the jobs that a process takes part in.
     share: &'a dyn Fn(&str) -> f64,
+    /// The longest time between two ends, where each job takes a small part of it.
+    max_pause: Option<Duration>,
 }
 
 impl Load<'_> {
@@ -109,6 +115,7 @@ impl Load<'_> {
         let after = measure(network).await;
         println!("before: {before:#?}\nafter {} jobs: {after:#?}", self.jobs);
         println!("{} jobs in {took:.1?}, the longest time without an end {pause:.1?}", self.jobs);
+        assert!(self.max_pause.is_none_or(|most| pause <= most), "no job ended for {pause:.1?}");
         for engine in engines {
             let is_measured = before.processes.keys().any(|part| part.contains(engine));
             assert!(is_measured, "{engine} is measured: {before:#?}");

@@ -79,14 +79,24 @@ until_true "the watchdog" restarted
 until_true "coming back" connected
 inside rm -r /etc/systemd/system/island-agent.service.d
 
+in_unit() { # NAME PROGRAM: a program of tests in the sandbox of the agent's unit, beside its libraries
+    install -D -m 0755 "$2" "$root/usr/lib/island/$1"
+    sed -e "s|^Type=.*|Type=oneshot|; s|^ExecStart=.*|ExecStart=/usr/lib/island/$1|; /^NotifyAccess/d; /^WatchdogSec/d; /^Restart/d; /^LoadCredential/d; /API_KEY_FILE/d; s|StateDirectory=.*|StateDirectory=island-$1|; s|%S/island-agent|%S/island-$1|" \
+        systemd/island-agent.service >"$root/etc/systemd/system/island-$1.service"
+    inside systemctl daemon-reload
+    inside systemctl start "island-$1" || { inside journalctl --no-pager -u "island-$1" | tail -60; fail "something got through"; }
+    inside journalctl --no-pager --output=cat -u "island-$1" | grep -v '^Starting\|^Finished\|Deactivated\|Consumed' | tail -70
+}
+
 if [ -n "${HOSTILE:-}" ]; then
     say "hostile engines in the unit's sandbox"
-    install -D -m 0755 "$HOSTILE" "$root/usr/lib/island/hostile"
-    sed -e 's|^Type=.*|Type=oneshot|; s|^ExecStart=.*|ExecStart=/usr/lib/island/hostile|; /^NotifyAccess/d; /^WatchdogSec/d; /^Restart/d; /^LoadCredential/d; /API_KEY_FILE/d; s|StateDirectory=.*|StateDirectory=island-hostile|; s|%S/island-agent|%S/island-hostile|' \
-        systemd/island-agent.service >"$root/etc/systemd/system/island-hostile.service"
-    inside systemctl daemon-reload
-    inside systemctl start island-hostile || { inside journalctl --no-pager -u island-hostile | tail -60; fail "something got through"; }
-    inside journalctl --no-pager --output=cat -u island-hostile | grep -v '^Starting\|^Finished\|Deactivated\|Consumed' | tail -70
+    in_unit hostile "$HOSTILE"
+fi
+
+if [ -n "${SANDBOXES:-}" ]; then
+    say "engines that were taken over, in the unit's sandbox, with what kernels of Debian know of Landlock"
+    in_unit sandboxes "$SANDBOXES" | tee "$work/sandboxes"
+    [ "$(grep -c '_is_confined ... ok' "$work/sandboxes")" -eq 3 ] || fail "an engine was left out"
 fi
 
 say "updates are off until the owner trusts keys"
@@ -137,12 +147,16 @@ until_true "version $new" runs_version "$new"
 [ "$(status | jq -r .order.order)" = none ] || fail "it takes no work after its update"
 job 8
 
-say "an update that does not come up is taken back"
+say "an update that does not come up is taken back, and ends no pause"
 broken=${old%.*}.10
 repack "$broken" cp /bin/false usr/bin/island-agent
 release 2 "$broken"
+inside island-agent --config /etc/island/agent.toml pause 2h
 inside systemctl start island-update && fail "it reports success"
 until_true "version $new again" runs_version "$new"
+[ "$(status | jq -r .order.order)" = pause ] || fail "the update ended the owner's pause: $(status | jq -c .order)"
+inside island-agent --config /etc/island/agent.toml resume
+until_true "work after the pause" works yes
 inside island-update check | grep -q 'did not start here before' || fail "it would try again"
 job 8
 

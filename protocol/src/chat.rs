@@ -208,7 +208,8 @@ pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["system", "developer", "user", "assistant", "tool"])))]
     pub role: String,
-    /// A string, or a list of parts of the types `text` and, for models that see, `image_url`; null next to tool calls.
+    /// A string, or a list of parts of the types `text` and, for models that take them, `image_url` and `input_audio` (or `audio_url`);
+    /// null next to tool calls.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
         {"type": ["string", "null"]},
@@ -224,6 +225,24 @@ pub struct ChatMessage {
                     "properties": {
                         "type": {"const": "image_url"},
                         "image_url": {"type": "object", "required": ["url"], "properties": {"url": {"type": "string"}}},
+                    },
+                },
+                {
+                    "required": ["type", "input_audio"],
+                    "properties": {
+                        "type": {"const": "input_audio"},
+                        "input_audio": {
+                            "type": "object",
+                            "required": ["data"],
+                            "properties": {"data": {"type": "string"}, "format": {"enum": ["wav", "mp3", "flac", "ogg", "m4a"]}},
+                        },
+                    },
+                },
+                {
+                    "required": ["type", "audio_url"],
+                    "properties": {
+                        "type": {"const": "audio_url"},
+                        "audio_url": {"type": "object", "required": ["url"], "properties": {"url": {"type": "string"}}},
                     },
                 },
             ],
@@ -267,15 +286,58 @@ pub struct FunctionCall {
     pub arguments: String,
 }
 
-/// A [`ToolCall`] in a stream.
+/// A part of a [`ToolCall`] in a stream. The first one of a call has its id and function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ToolCallDelta {
     /// Index of the call in the reply.
     pub index: u32,
-    /// The call.
-    #[serde(flatten)]
-    pub call: ToolCall,
+    /// Id of the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// `function`.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Function and the next part of the arguments.
+    pub function: FunctionCallDelta,
+}
+
+/// A part of a [`FunctionCall`] in a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct FunctionCallDelta {
+    /// Name of the function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The next part of the arguments.
+    pub arguments: String,
+}
+
+/// A part of a tool call, as a job's events contain it. The first one of a call has its id and function.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct CallDelta {
+    /// Index of the call in the reply.
+    pub index: u32,
+    /// Id of the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Name of the function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The next part of the arguments' JSON text.
+    pub arguments: String,
+    /// What the model wrote for it, in the form of its family. An attempt on another Island continues after it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+}
+
+impl CallDelta {
+    /// Length of its texts, bytes.
+    pub fn text_len(&self) -> usize {
+        let names = self.id.as_ref().map_or(0, String::len) + self.name.as_ref().map_or(0, String::len);
+        names.saturating_add(self.arguments.len()).saturating_add(self.text.len())
+    }
 }
 
 /// A whole reply.

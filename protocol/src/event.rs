@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    chat::TokenLogprob,
+    chat::{CallDelta, TokenLogprob},
     job::{FinishReason, Outcome, Usage},
 };
 
@@ -39,6 +39,9 @@ pub enum AttemptEvent {
         /// Probabilities of its tokens, if the job requests them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         logprobs: Vec<TokenLogprob>,
+        /// A part of a tool call, for which the tokens stand instead of text.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<Box<CallDelta>>,
     },
     /// Step `step` of `total`.
     Progress {
@@ -67,7 +70,7 @@ pub enum AttemptEvent {
 impl AttemptEvent {
     /// A piece of an answer that stands for `count` model tokens.
     pub fn token(content: String, count: u32) -> Self {
-        Self::Token { content, count, reasoning: false, logprobs: Vec::new() }
+        Self::Token { content, count, reasoning: false, logprobs: Vec::new(), call: None }
     }
 }
 
@@ -108,6 +111,9 @@ pub enum JobEvent {
         /// Probabilities of its tokens, if the job requests them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         logprobs: Vec<TokenLogprob>,
+        /// A part of a tool call; the text is empty then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<Box<CallDelta>>,
     },
     /// Step `step` of `total`.
     Progress {
@@ -155,7 +161,7 @@ impl JobEvent {
 
     /// A piece of an answer.
     pub fn token(content: String) -> Self {
-        Self::Token { content, reasoning: false, logprobs: Vec::new() }
+        Self::Token { content, reasoning: false, logprobs: Vec::new(), call: None }
     }
 
     /// A state without a reason.

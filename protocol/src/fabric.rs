@@ -130,8 +130,27 @@ pub struct Heartbeat {
     /// Whether the owner's account may give it orders, and the order that applies; older agents do not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<ControlState>,
+    /// Jobs that the Island refused since its agent started, by reason; older agents do not report them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refusals: Vec<RefusalCount>,
     /// Time of sending.
     pub timestamp: Timestamp,
+}
+
+/// How often an Island refused a job for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusalCount {
+    /// The reason.
+    pub reason: RefusalReason,
+    /// Number of refusals since the agent started.
+    pub times: u64,
+    /// The latest message, at most [`Self::MAX_LATEST`] characters.
+    pub latest: String,
+}
+
+impl RefusalCount {
+    /// Maximum length of a message, characters.
+    pub const MAX_LATEST: usize = 200;
 }
 
 /// `host.<id>.jobs`, a signed request: run this attempt. Answered at once with [`AssignmentReply`].

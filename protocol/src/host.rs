@@ -289,6 +289,12 @@ pub struct HostModel {
     /// Free slots in that worker.
     #[serde(default)]
     pub free_slots: u32,
+    /// Main memory of the workers that loaded it, megabytes; counted at the largest file of their Cargo.
+    #[serde(default)]
+    pub ram_mb: u64,
+    /// The same of GPU memory.
+    #[serde(default)]
+    pub vram_mb: u64,
 }
 
 /// Remaining capacity of an Island.

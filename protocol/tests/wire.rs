@@ -17,7 +17,7 @@ use island_protocol::{
     fabric::{
         Assignment, AssignmentReply, Cancel, Control, ControlReply, Heartbeat, Introduction, JobEvents,
         Lease, LeaseRenewal, LeaseReply, LeasedJob, Output, OutputReply, Pong, Preload, Refusal,
-        RefusalReason, Register, Registered, Status,
+        RefusalCount, RefusalReason, Register, Registered, Status,
     },
     host::{
         Capabilities, ContainerOffer, ControlState, Device, Gpu, GpuLoad, Headroom, HostModel, Measured,
@@ -238,6 +238,8 @@ fn from_islands() {
                 size_mb: 4,
                 warm: true,
                 free_slots: 3,
+                ram_mb: 900,
+                vram_mb: 0,
             }],
             headroom: Headroom {
                 job_slots: 15,
@@ -246,6 +248,11 @@ fn from_islands() {
                 gpus: Some([(0, 4000)].into()),
             },
             control: Some(control()),
+            refusals: vec![RefusalCount {
+                reason: RefusalReason::NoVram,
+                times: 2,
+                latest: "needs 20 GB".to_owned(),
+            }],
             timestamp: now(),
         },
     );

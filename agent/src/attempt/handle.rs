@@ -100,6 +100,8 @@ impl AttemptHandle {
     /// Keeps what the worker reports about the steps of the run.
     pub fn note_steps(&self, mut steps: Vec<Step>) {
         steps.truncate(MAX_STEPS);
+        // A worker that was taken over may have sent millions.
+        steps.shrink_to_fit();
         *lock(&self.steps) = steps;
     }
 
@@ -266,6 +268,17 @@ mod tests {
         let assignment = testing::assignment(1, 1);
         let spool = Spool::open(folder, assignment.key, 1).expect("open");
         AttemptHandle::new(assignment, spool, 1000, 1000)
+    }
+
+    #[test]
+    fn of_a_workers_steps_a_limited_number_is_kept() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let attempt = attempt(folder.path());
+        let step = |at| Step { phase: Phase::Run, begin_us: at, length_us: 1 };
+        attempt.note_steps((0..100 * MAX_STEPS as u64).map(step).collect());
+        let steps = attempt.take_steps();
+        assert_eq!(steps.len(), MAX_STEPS);
+        assert!(steps.capacity() < 2 * MAX_STEPS, "the memory of the others is returned");
     }
 
     #[test]

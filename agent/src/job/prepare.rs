@@ -46,8 +46,9 @@ impl JobContext {
         let artifacts = &self.attempt.assignment().cargo.artifacts;
         let fetched = Fetched::default();
         self.attempt.note_work(Phase::Fetch, 0);
+        let (cache, cancelled) = (&self.cache, self.attempt.cancelled());
         let fetch =
-            artifacts::fetch(&self.cache, &self.api_url, artifacts, &fetched, self.attempt.cancelled());
+            artifacts::fetch(cache, &self.api_url, self.pool.state_dir(), artifacts, &fetched, cancelled);
         tokio::pin!(fetch);
         let mut ticks = tokio::time::interval_at(Instant::now() + PROGRESS_EVERY, PROGRESS_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use island_coordinator_client::{Client, ClientError, backoff::Backoff};
 use island_daemon::{chain::Chain, files::write_atomic, notify};
 use island_protocol::{
@@ -22,10 +23,12 @@ use tokio_util::sync::CancellationToken;
 use crate::{clock, identity::Identity};
 
 const FILE: &str = "credentials.json";
-/// Maximum time between two reads of the wall-clock time: renewal must not be late after the machine was suspended.
+/// Maximum time between two reads of the clock: renewal must not be late after the machine was suspended.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
-/// Age up to which credentials count as fresh.
-const FRESH_MS: i64 = 10_000;
+/// Age up to which credentials count as fresh, and are not renewed.
+const FRESH_MS: u64 = 10_000;
+/// Minimum time from obtaining credentials to their renewal.
+const SHORTEST_MS: u64 = 1_000;
 /// Time between two renewals if the coordinator does not know this Island.
 const WHEN_UNKNOWN: Duration = Duration::from_mins(1);
 /// Time between two polls whether the owner has confirmed the code.
@@ -76,13 +79,76 @@ struct StoredCredentials {
     credentials: HostCredentials,
 }
 
+impl StoredCredentials {
+    fn new(api_url: String, credentials: HostCredentials) -> Self {
+        Self { api_url, since: clock::now(), credentials }
+    }
+
+    /// For how long they are valid, in milliseconds: as the token states, or less by this machine's clock. The
+    /// clocks of coordinator and Island may differ, and the token is issued for both clocks of a coordinator whose clock
+    /// has stepped.
+    fn life_ms(&self) -> u64 {
+        let by_clock = self.credentials.expires_at.unix_ms() - self.since.unix_ms();
+        let lives = [stated_life_ms(&self.credentials.user_jwt), Some(by_clock)];
+        let lives = lives.into_iter().flatten().filter_map(|ms| u64::try_from(ms).ok());
+        lives.filter(|ms| *ms > 0).min().unwrap_or(0)
+    }
+}
+
+/// For how long a token is valid from its issue, in milliseconds, if it states that.
+fn stated_life_ms(jwt: &str) -> Option<i64> {
+    #[derive(Deserialize)]
+    struct Times {
+        iat: i64,
+        exp: i64,
+    }
+    let claims = URL_SAFE_NO_PAD.decode(jwt.split('.').nth(1)?).ok()?;
+    let times: Times = serde_json::from_slice(&claims).ok()?;
+    times.exp.checked_sub(times.iat)?.checked_mul(1_000)
+}
+
+/// Credentials with times on the clock that counts suspended time and does not step.
+#[derive(Debug)]
+struct Kept {
+    stored: StoredCredentials,
+    /// When they were obtained.
+    obtained_ms: u64,
+}
+
+impl Kept {
+    /// Credentials that were obtained just now.
+    fn fresh(stored: StoredCredentials) -> Self {
+        Self { stored, obtained_ms: clock::boot_ms() }
+    }
+
+    /// Credentials of an earlier run. Only the wall-clock time shows how old they are.
+    fn of_file(stored: StoredCredentials) -> Self {
+        let age_ms = u64::try_from(clock::now().unix_ms() - stored.since.unix_ms()).unwrap_or(0);
+        Self { stored, obtained_ms: clock::boot_ms().saturating_sub(age_ms) }
+    }
+
+    fn is_fresh(&self, now_ms: u64) -> bool {
+        now_ms < self.obtained_ms.saturating_add(FRESH_MS)
+    }
+
+    /// When four fifths of their validity have passed. New credentials are not due at once, whatever their times are: some that
+    /// have expired by this machine's clock count as fresh.
+    fn due_ms(&self) -> u64 {
+        let pause = match self.stored.life_ms() {
+            0 => FRESH_MS,
+            life => (life / 5 * 4).max(SHORTEST_MS),
+        };
+        self.obtained_ms.saturating_add(pause)
+    }
+}
+
 /// The current credentials.
 #[derive(Debug)]
 pub struct Credentials {
     identity: Arc<Identity>,
     http: Client,
     path: PathBuf,
-    kept: Mutex<StoredCredentials>,
+    kept: Mutex<Kept>,
     changed: watch::Sender<u64>,
     due: Notify,
 }
@@ -129,19 +195,15 @@ impl Credentials {
             let obtained = request(&http, &identity, enrollment, kept.is_some()).await;
             let error = match obtained {
                 Ok(credentials) => {
-                    let fresh = StoredCredentials {
-                        api_url: enrollment.api_url.clone(),
-                        since: clock::now(),
-                        credentials,
-                    };
+                    let fresh = StoredCredentials::new(enrollment.api_url.clone(), credentials);
                     keep(&path, &fresh);
-                    return Ok(Some(Self::new(identity, http, path, fresh)));
+                    return Ok(Some(Self::new(identity, http, path, Kept::fresh(fresh))));
                 }
                 Err(error) => error,
             };
             if let Some(kept) = kept.clone().filter(|kept| kept.credentials.expires_at > clock::now()) {
                 tracing::warn!(error = %Chain(&error), "using the stored credentials");
-                return Ok(Some(Self::new(identity, http, path, kept)));
+                return Ok(Some(Self::new(identity, http, path, Kept::of_file(kept))));
             }
             if !error.is_transient() {
                 return Err(error);
@@ -159,7 +221,7 @@ impl Credentials {
 
     /// The current credentials.
     pub fn current(&self) -> HostCredentials {
-        self.lock().credentials.clone()
+        self.lock().stored.credentials.clone()
     }
 
     /// Changes with each renewal.
@@ -180,12 +242,12 @@ impl Credentials {
                 () = stop.cancelled() => return,
                 () = self.due.notified() => {
                     // A fabric that cannot be reached causes repeated requests; credentials that are still fresh would not help.
-                    if clock::now() < self.lock().since.plus_ms(FRESH_MS) {
+                    if self.lock().is_fresh(clock::boot_ms()) {
                         continue;
                     }
                 }
                 () = tokio::time::sleep(self.next_look()) => {
-                    if clock::now() < self.renewal_due() {
+                    if clock::boot_ms() < self.lock().due_ms() {
                         continue;
                     }
                 }
@@ -206,35 +268,27 @@ impl Credentials {
     }
 
     async fn renew(&self) -> Result<(), CredentialsError> {
-        let api_url = self.lock().api_url.clone();
+        let api_url = self.lock().stored.api_url.clone();
         // From the file: `island-agent enroll` may have moved the Island to another account meanwhile.
         let account = account(&self.path, &api_url);
         let credentials = renew(&self.http, &self.identity, account).await?;
-        let fresh = StoredCredentials { since: clock::now(), credentials, api_url };
+        let fresh = StoredCredentials::new(api_url, credentials);
         keep(&self.path, &fresh);
-        *self.lock() = fresh;
+        *self.lock() = Kept::fresh(fresh);
         self.changed.send_modify(|number| *number += 1);
         Ok(())
     }
 
     fn next_look(&self) -> Duration {
-        let left_ms = self.renewal_due().unix_ms() - clock::now().unix_ms();
-        LOOK_EVERY.min(Duration::from_millis(left_ms.max(0) as u64))
+        LOOK_EVERY.min(Duration::from_millis(self.lock().due_ms().saturating_sub(clock::boot_ms())))
     }
 
-    /// When four fifths of their validity have passed.
-    fn renewal_due(&self) -> Timestamp {
-        let kept = self.lock();
-        let life = kept.credentials.expires_at.unix_ms() - kept.since.unix_ms();
-        kept.since.plus_ms(life * 4 / 5)
-    }
-
-    fn new(identity: Arc<Identity>, http: Client, path: PathBuf, kept: StoredCredentials) -> Arc<Self> {
+    fn new(identity: Arc<Identity>, http: Client, path: PathBuf, kept: Kept) -> Arc<Self> {
         let changed = watch::Sender::new(0);
         Arc::new(Self { identity, http, path, kept: Mutex::new(kept), changed, due: Notify::new() })
     }
 
-    fn lock(&self) -> parking_lot::MutexGuard<'_, StoredCredentials> {
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Kept> {
         self.kept.lock()
     }
 }
@@ -256,7 +310,7 @@ pub async fn enroll(
         show(&pairing);
         confirmed(&http, identity, &pairing).await?
     };
-    let kept = StoredCredentials { api_url: enrollment.api_url.clone(), since: clock::now(), credentials };
+    let kept = StoredCredentials::new(enrollment.api_url.clone(), credentials);
     store(&enrollment.state_dir.join(FILE), &kept)
 }
 
@@ -321,9 +375,22 @@ async fn request(
     if enrollment.api_key.is_none() {
         return Err(CredentialsError::NoApiKey);
     }
-    http.enroll(&identity.introduction(ClaimVerb::Enroll, &enrollment.name, clock::now()))
-        .await
-        .map_err(|error| CredentialsError::Refused("enroll", error))
+    let first = introduce(http, identity, &enrollment.name, clock::steady()).await;
+    if !is_of_signature(&first) {
+        return first;
+    }
+    introduce(http, identity, &enrollment.name, clock::now()).await
+}
+
+/// Enrolls with a request that is signed with this time.
+async fn introduce(
+    http: &Client,
+    identity: &Identity,
+    name: &str,
+    now: Timestamp,
+) -> Result<HostCredentials, CredentialsError> {
+    let answer = http.enroll(&identity.introduction(ClaimVerb::Enroll, name, now)).await;
+    answer.map_err(|error| CredentialsError::Refused("enroll", error))
 }
 
 async fn renew(
@@ -331,9 +398,29 @@ async fn renew(
     identity: &Identity,
     account: Option<AccountId>,
 ) -> Result<HostCredentials, CredentialsError> {
-    let answer =
-        http.renew_credentials(&identity.request(ClaimVerb::Credentials, account, clock::now())).await;
+    let first = ask(http, identity, account, clock::steady()).await;
+    if !is_of_signature(&first) {
+        return first;
+    }
+    ask(http, identity, account, clock::now()).await
+}
+
+/// Renews with a request that is signed with this time.
+async fn ask(
+    http: &Client,
+    identity: &Identity,
+    account: Option<AccountId>,
+    now: Timestamp,
+) -> Result<HostCredentials, CredentialsError> {
+    let answer = http.renew_credentials(&identity.request(ClaimVerb::Credentials, account, now)).await;
     answer.map_err(|error| CredentialsError::Refused("renew the credentials of", error))
+}
+
+/// Whether the coordinator refused a signature. Requests are signed with the time that does not follow steps of the clock;
+/// if the clock was wrong at the start, the system clock may be right now.
+fn is_of_signature(answer: &Result<HostCredentials, CredentialsError>) -> bool {
+    let Err(CredentialsError::Refused(_, error)) = answer else { return false };
+    error.refusal().is_some_and(|refusal| refusal.param.as_deref() == Some("signature"))
 }
 
 /// The account of the stored credentials, if they are of this coordinator and name one.
@@ -356,4 +443,59 @@ fn store(path: &Path, kept: &StoredCredentials) -> Result<(), CredentialsError> 
     let failed = |source| CredentialsError::Store { path: path.to_owned(), source };
     let bytes = serde_json::to_vec(kept).map_err(|error| failed(error.into()))?;
     write_atomic(path, &bytes, 0o600).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR_MS: i64 = 3_600_000;
+
+    /// Credentials that a coordinator issued for an hour at `issued_ms`, with a token whose times are `stated` if there are any. The
+    /// Island obtained them at `since_ms` by its own clock.
+    fn stored(since_ms: i64, issued_ms: i64, stated: Option<(i64, i64)>) -> StoredCredentials {
+        let claims = stated.map(|(iat, exp)| serde_json::json!({ "iat": iat, "exp": exp }).to_string());
+        let user_jwt = format!("e30.{}.e30", URL_SAFE_NO_PAD.encode(claims.unwrap_or_default()));
+        let credentials = HostCredentials {
+            nats_url: String::new(),
+            user_jwt,
+            expires_at: Timestamp::from_unix_ms(issued_ms + HOUR_MS),
+            coordinator_key: String::new(),
+            account_id: None,
+        };
+        StoredCredentials { api_url: String::new(), since: Timestamp::from_unix_ms(since_ms), credentials }
+    }
+
+    #[test]
+    fn credentials_are_renewed_in_their_life_whatever_the_clocks_say() {
+        let now = 1_700_000_000_000;
+        let seconds = now / 1000;
+        let of_an_hour = Some((seconds, seconds + 3_600));
+        for (since, issued, stated) in [
+            (now, now, of_an_hour),
+            (now, now, None),
+            // The Island's clock is an hour and a half ahead, or behind.
+            (now + HOUR_MS * 3 / 2, now, of_an_hour),
+            (now - HOUR_MS * 3 / 2, now, of_an_hour),
+            // The coordinator's clock has stepped an hour back: the token is valid by both of its clocks.
+            (now, now, Some((seconds - 3_600, seconds + 3_600))),
+        ] {
+            assert_eq!(
+                stored(since, issued, stated).life_ms(),
+                HOUR_MS as u64,
+                "{since} {issued} {stated:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn new_credentials_are_not_renewed_at_once() {
+        let now = 1_700_000_000_000;
+        let kept = Kept { stored: stored(now + 2 * HOUR_MS, now, None), obtained_ms: 5_000 };
+        assert_eq!(kept.stored.life_ms(), 0, "they have expired by this clock");
+        assert_eq!(kept.due_ms(), 5_000 + FRESH_MS);
+        let short = Kept { stored: stored(now + 100, now, None), obtained_ms: 5_000 };
+        assert_eq!(short.due_ms(), 5_000 + SHORTEST_MS);
+        assert!(kept.is_fresh(5_000 + FRESH_MS - 1) && !kept.is_fresh(5_000 + FRESH_MS));
+    }
 }

@@ -121,6 +121,9 @@ impl Dispatch<'_> {
     }
 
     fn cancel(&self, message: &Message) {
+        if let Err(reason) = is_signed(&self.credentials.current().coordinator_key, message) {
+            return tracing::warn!(reason, "a cancellation is not followed");
+        }
         if let Some(cancel) = parse::<Cancel>(message) {
             let failure = Failure::interrupted(cancel.code, "the job was stopped");
             self.supervisor.cancel(cancel.key, failure);

@@ -94,6 +94,7 @@ fn compose(fabric: &Fabric, supervisor: &Supervisor, load: &Sample, seq: u64) ->
         models: supervisor.models(),
         headroom: supervisor.headroom(),
         control: Some(stance.control),
+        refusals: supervisor.refusals().reported(),
         timestamp: clock::now(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_nats::{Auth, Client, ConnectOptions, Event};
+use async_nats::{Auth, Client, ConnectOptions, Event, ServerError};
 use island_coordinator_client::{
     backoff::Backoff,
     transport::{self, PlainText},
@@ -150,6 +150,10 @@ impl Session {
                         self.fabric.request_registration();
                     }
                     Some(Event::Closed) | None => return Err(SessionError::Closed),
+                    Some(event) if refuses_token(&event) => {
+                        tracing::warn!(%event, "the fabric refuses this Island's token");
+                        self.credentials.renew_now();
+                    }
                     Some(event) => tracing::warn!(%event, "event of the fabric connection"),
                 },
                 message = messages.recv() => match message {
@@ -278,6 +282,21 @@ impl From<async_nats::SubscribeError> for SessionError {
     }
 }
 
+/// Whether the server refuses this Island's token, as when it has expired. The client reports only the text of a refused
+/// connection, and connects again with the token that is current then.
+fn refuses_token(event: &Event) -> bool {
+    let text = match event {
+        Event::ServerError(ServerError::AuthorizationViolation) => return true,
+        Event::ServerError(error) => error.to_string(),
+        Event::ClientError(error) => error.to_string(),
+        _ => return false,
+    };
+    let text = text.to_ascii_lowercase();
+    ["authorization violation", "authentication expired", "authentication revoked"]
+        .iter()
+        .any(|refusal| text.contains(refusal))
+}
+
 /// Pause before an Island connects to the fabric again. It is random, up to a maximum that grows with the number of
 /// tries: when a server ends, all its Islands notice at the same moment.
 pub fn reconnect_delay(tries: usize) -> Duration {
@@ -286,7 +305,31 @@ pub fn reconnect_delay(tries: usize) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use async_nats::ClientError;
+
     use super::*;
+
+    #[test]
+    fn a_token_that_is_refused_is_told_from_other_errors() {
+        let (server, client) = (
+            |text: &str| Event::ServerError(ServerError::Other(text.into())),
+            |text: &str| Event::ClientError(ClientError::Other(text.into())),
+        );
+        let refusals = [
+            Event::ServerError(ServerError::AuthorizationViolation),
+            server("User Authentication Expired"),
+            server("User Authentication Revoked"),
+            client("authorization violation"),
+        ];
+        assert!(refusals.iter().all(refuses_token), "{refusals:?}");
+        let others = [
+            Event::Disconnected,
+            server("Permissions Violation for Publish to \"a\""),
+            client("IO error"),
+            client("timed out"),
+        ];
+        assert!(!others.iter().any(refuses_token), "{others:?}");
+    }
 
     #[test]
     fn islands_that_lose_a_server_together_return_one_after_another() {

@@ -8,10 +8,16 @@ use island_protocol::{
     demand::{self, DRIVER_MB, Need, Vram},
     ids::InstanceId,
 };
-use island_runtimes_worker::launch::{GpuGrant, Launch};
+use island_runtimes_worker::{
+    launch::{GpuGrant, Launch},
+    lockdown::WorkerMemory,
+};
 use tokio::time::Instant;
 
-use super::{AcquireError, ModelKey, Pool, await_stop};
+use super::{
+    AcquireError, ModelKey, Pool, await_stop,
+    promises::{Promise, unallocated_mb},
+};
 use crate::{
     eviction::{Amount, Candidate},
     inventory::{
@@ -25,7 +31,7 @@ use crate::{
 };
 
 /// Memory of a worker that runs all Cargos of an engine, before any job, megabytes.
-const SHARED_MB: u64 = 64;
+pub(super) const SHARED_MB: u64 = 64;
 
 /// What a new worker gets.
 #[derive(Debug, Clone, Default)]
@@ -52,10 +58,15 @@ impl Pool {
         demand::need(cargo, &headroom.vram_of(&self.gpus_for(cargo)))
     }
 
-    /// Memory that one more job may use: minus what starting workers will allocate, plus what idle ones would free. Measured now, which
-    /// reads some files.
+    /// Memory that one more job may use: minus what starting workers and running jobs will allocate, plus what idle ones would free. Measured
+    /// now, which reads some files.
     pub fn headroom(&self) -> Amount {
-        self.machine().headroom()
+        self.machine(self.promised_mb(None)).headroom()
+    }
+
+    /// The same with what is promised to jobs that allocate their own memory, for a caller that subtracts it for each attempt.
+    pub fn headroom_with_promises(&self) -> Amount {
+        self.machine(0).headroom()
     }
 
     /// The GPUs on which the engine of this Cargo runs models.
@@ -70,45 +81,51 @@ impl Pool {
     pub(super) async fn free_memory_for(&self, cargo: &CargoSpec) -> Result<Granted, AcquireError> {
         if cargo.is_shared() {
             // Each job allocates its own memory, for which there is room by now; the worker itself is small.
-            let machine = self.machine();
+            let machine = self.machine(0);
             let sample = self.load.latest();
             let owned = self.runtimes.gpus_for(cargo, &sample.gpus.cards);
             let gpus = gpus::grants(&machine.free.vram_of(&owned), &sample.gpus);
             return Ok(Granted { ram_mb: machine.free.ram_mb, needed_mb: SHARED_MB, gpus });
         }
         let owned = self.gpus_for(cargo);
-        let (machine, choice) = self.stop_idle_for(cargo, &owned).await?;
+        let (machine, choice) = self.stop_idle_for(cargo, &owned, None).await?;
         let sample = self.load.latest();
         // Main memory is measured again; the latest sample of the GPUs may be older than their end.
         let ram_mb = if choice.leaving.is_empty() {
             machine.free.ram_mb
         } else {
-            self.free(&sample, Memory::read()).ram_mb
+            self.free(&sample, Memory::read(), self.promised_mb(None)).ram_mb
         };
         let free = machine.without(&choice.leaving);
         let granted: Vram = choice.need.vram.keys().map(|gpu| (*gpu, free.of(*gpu))).collect();
         Ok(Granted { ram_mb, needed_mb: choice.need.ram_mb, gpus: gpus::grants(&granted, &sample.gpus) })
     }
 
-    /// Stops idle workers if a job that allocates its own memory does not fit beside them: admission counted their memory as available.
-    pub(super) async fn make_room_for_job(&self, cargo: &CargoSpec) -> Result<(), AcquireError> {
-        let is_short = || self.machine().free.ram_mb < cargo.ram_mb();
-        if cargo.is_shared() && is_short() {
+    /// Promises memory to a job that allocates its own, and stops idle workers if it does not fit beside them: admission counted their memory as
+    /// available.
+    pub(super) async fn make_room_for_job(&self, cargo: &CargoSpec) -> Result<Option<Promise>, AcquireError> {
+        if !cargo.is_shared() {
+            return Ok(None);
+        }
+        let promise = self.promises.give(cargo.ram_mb());
+        if self.machine(self.promised_mb(Some(&promise))).free.ram_mb < cargo.ram_mb() {
             let _one_at_a_time = self.starting.lock().await;
             // GPUs of containers are not divided among jobs.
             let main_memory_only = CargoSpec { required_vram_mb: 0, ..cargo.clone() };
-            self.stop_idle_for(&main_memory_only, &BTreeSet::new()).await?;
+            self.stop_idle_for(&main_memory_only, &BTreeSet::new(), Some(&promise)).await?;
         }
-        Ok(())
+        Ok(Some(promise))
     }
 
-    /// Stops the idle workers that must leave for this Cargo, and waits for their ends. Returns the machine as it was before.
+    /// Stops the idle workers that must leave for this Cargo, and waits for their ends. `promise` is that of its job, if it has one. Returns the
+    /// machine as it was before.
     async fn stop_idle_for(
         &self,
         cargo: &CargoSpec,
         owned: &BTreeSet<u32>,
+        promise: Option<&Promise>,
     ) -> Result<(Machine<InstanceId>, Choice<InstanceId>), AcquireError> {
-        let mut machine = self.machine();
+        let mut machine = self.machine(self.promised_mb(promise));
         let (choice, leaving) = loop {
             let choice = machine.choose(cargo, owned).map_err(|_| {
                 let need = demand::need(cargo, &machine.headroom().vram_of(owned));
@@ -118,7 +135,7 @@ impl Pool {
                 break (choice, leaving);
             }
             // A job took one of them after it was chosen.
-            machine = self.machine();
+            machine = self.machine(self.promised_mb(promise));
         };
         for worker in &leaving {
             tracing::info!(instance = %worker.instance, "stopping an idle worker to free memory");
@@ -154,8 +171,15 @@ impl Pool {
         }
     }
 
-    /// Free memory and the workers that may be stopped for more.
-    fn machine(&self) -> Machine<InstanceId> {
+    /// Main memory that jobs which allocate their own have not allocated yet, megabytes: of those in workers, and of those that wait for
+    /// one, before `promise` if it is given.
+    fn promised_mb(&self, promise: Option<&Promise>) -> u64 {
+        let waiting_mb = promise.map_or_else(|| self.promises.all_mb(), Promise::earlier_mb);
+        self.workers().iter().map(|worker| claimed_mb(worker)).fold(waiting_mb, u64::saturating_add)
+    }
+
+    /// Free memory without `promised_mb` of main memory, and the workers that may be stopped for more.
+    fn machine(&self, promised_mb: u64) -> Machine<InstanceId> {
         let sample = self.load.latest();
         let mut busy = Vram::new();
         for worker in self.workers() {
@@ -163,11 +187,12 @@ impl Pool {
                 *busy.entry(gpu.index).or_default() += 1;
             }
         }
-        Machine { free: self.free(&sample, sample.memory_now()), workers: self.candidates(&sample), busy }
+        let free = self.free(&sample, sample.memory_now(), promised_mb);
+        Machine { free, workers: self.candidates(&sample), busy }
     }
 
-    /// Free memory, minus what is reserved, and what workers have not allocated yet when it was measured.
-    fn free(&self, sample: &Sample, memory: Memory) -> Amount {
+    /// Free memory, minus what is reserved or promised, and what workers have not allocated yet when it was measured.
+    fn free(&self, sample: &Sample, memory: Memory, promised_mb: u64) -> Amount {
         let paused_gpus = self.stance.latest().paused_gpus;
         let measured = gpus::usable(&self.config.gpu_rules, &paused_gpus, &sample.gpus);
         // Each worker's driver takes some memory, too.
@@ -175,7 +200,7 @@ impl Pool {
         let vram = measured.into_iter().map(|(gpu, mb)| (gpu, mb.saturating_sub(reserved))).collect();
         let ram_mb = memory.available_mb.saturating_sub(self.config.reserve_ram_mb);
         let due: Amount = self.workers().iter().map(|worker| due(worker, sample)).sum();
-        let due = due.plus(&Amount::ram(self.warm_containers_mb()));
+        let due = due.plus(&Amount::ram(self.warm_containers_mb().saturating_add(promised_mb)));
         let shared = |gpu: &u32| {
             let card = sample.gpus.cards.iter().find(|card| card.index == *gpu);
             card.is_some_and(|card| card.seen.vendor.shares_memory())
@@ -233,6 +258,17 @@ fn freed_mb(worker: &WorkerHandle) -> u64 {
     worker.allocated_mb()
 }
 
+/// Main memory that the jobs of a worker may still allocate, of what they claim.
+fn claimed_mb(worker: &WorkerHandle) -> u64 {
+    let claimed_mb = worker.stats().claimed_mb;
+    if claimed_mb == 0 {
+        return 0;
+    }
+    // Only what is measured: of what a worker reports of itself, nothing is subtracted.
+    let allocated_mb = worker.memory.as_ref().and_then(WorkerMemory::allocated_mb).unwrap_or(0);
+    unallocated_mb(&worker.launch.cargo.runtime_type, claimed_mb, allocated_mb.saturating_sub(SHARED_MB))
+}
+
 /// What a worker will allocate that this sample does not include.
 fn due(worker: &WorkerHandle, sample: &Sample) -> Amount {
     let (stats, launch) = (worker.stats(), &worker.launch);
@@ -273,8 +309,43 @@ fn is_since(sample: &Sample, moment: Instant) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::watch;
+
     use super::*;
-    use crate::testing;
+    use crate::{policy::Stance, testing, worker::WorkerClaim};
+
+    #[tokio::test]
+    async fn memory_of_jobs_that_allocate_their_own_is_not_free() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (_samples, load) = watch::channel(Arc::new(Sample::default()));
+        let (_stances, stance) = watch::channel(Stance::default());
+        let pool = testing::pool(folder.path(), load, stance).await;
+        let is_free = || pool.headroom().ram_mb > 0;
+        assert!(is_free());
+        // Of a job that waits for memory and its worker.
+        let promise = pool.promises.give(u64::MAX);
+        assert!(!is_free());
+        assert!(pool.headroom_with_promises().ram_mb > 0, "admission subtracts it itself");
+        assert!(
+            pool.machine(pool.promised_mb(Some(&promise))).free.ram_mb > 0,
+            "it does not wait for itself"
+        );
+        let later = pool.promises.give(1);
+        assert_eq!(pool.machine(pool.promised_mb(Some(&later))).free.ram_mb, 0);
+        drop((promise, later));
+        assert!(is_free());
+        // Of a job in a worker.
+        let mut cargo = testing::assignment(1, 1).cargo;
+        cargo.engine = serde_json::Value::Null;
+        (cargo.runtime_type, cargo.required_ram_mb) = (RuntimeType::Wasm, u64::MAX);
+        let (worker, _runs) = WorkerHandle::without_process(cargo.clone());
+        pool.lock().push((ModelKey::of(&cargo, None), Arc::clone(&worker)));
+        assert!(is_free());
+        let claim = WorkerClaim::new(worker, &cargo);
+        assert!(!is_free());
+        drop(claim);
+        assert!(is_free());
+    }
 
     fn grant(index: u32, memory_mb: u64) -> GpuGrant {
         GpuGrant { index, address: None, memory_mb }

@@ -30,7 +30,7 @@ impl Supervisor {
         let (memory, headroom_left) = if pool.has_place(&model, &assignment.cargo) {
             (Need::default(), Amount::default())
         } else {
-            let left = self.without_promised(&model, pool.headroom());
+            let left = self.without_promised(&model, pool.headroom_with_promises());
             (pool.demand(&model, &assignment.cargo, &left), left)
         };
         let demand = Demand {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use island_protocol::fabric::{Refusal, RefusalReason};
+use island_protocol::fabric::{Refusal, RefusalCount, RefusalReason};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,17 @@ impl Refusals {
         count.latest = printable(&refusal.message);
     }
 
+    /// What heartbeats report of them.
+    pub fn reported(&self) -> Vec<RefusalCount> {
+        let counts = self.0.lock();
+        let reported = counts.iter().map(|(&reason, Count { times, latest })| RefusalCount {
+            reason,
+            times: *times,
+            latest: latest.chars().take(RefusalCount::MAX_LATEST).collect(),
+        });
+        reported.collect()
+    }
+
     /// All refusals by reason.
     pub fn all(&self) -> BTreeMap<RefusalReason, Count> {
         self.0.lock().clone()
@@ -50,5 +61,8 @@ mod tests {
         let all = refusals.all();
         assert_eq!(all[&RefusalReason::NoRam], Count { times: 2, latest: "two\u{fffd}[2J".to_owned() });
         assert_eq!(all.len(), 1);
+        refusals.note(&Refusal { reason: RefusalReason::NoRam, message: "é".repeat(500) });
+        let [reported] = refusals.reported().try_into().expect("one reason");
+        assert_eq!((reported.times, reported.latest.chars().count()), (3, RefusalCount::MAX_LATEST));
     }
 }

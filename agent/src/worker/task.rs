@@ -10,7 +10,6 @@ use island_runtimes_worker::{
     frame::{FromWorker, HeldJob, ToWorker},
     host::{Commands, Exit, Frames, Process, Worker},
     launch::Launch,
-    lockdown::WorkerMemory,
 };
 use tokio::{
     sync::{Semaphore, mpsc, watch},
@@ -65,25 +64,16 @@ impl WorkerHandle {
         let now = Instant::now();
         let (sender, inbox) = mpsc::unbounded_channel();
         let (progress, state) = watch::channel(WorkerState::Loading { done: 0, total: 0 });
-        let measured = WorkerStats {
-            jobs: 0,
-            held: 0,
-            rss_mb: 0,
-            vram_mb: 0,
-            since: now,
-            idle_since: now,
-            load: Duration::ZERO,
-        };
         let handle = Arc::new(Self {
             instance: launch.instance,
             launch,
             dir,
-            memory: WorkerMemory::open(worker.process.pid()).ok(),
+            memory: worker.memory,
             pid: worker.process.pid(),
             slots: Arc::new(Semaphore::new(0)),
             commands: sender,
             state,
-            stats: measured.into(),
+            stats: WorkerStats::new(now).into(),
             sandbox: None.into(),
         });
         let (commands, frames) = worker.connection.split();

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -13,6 +14,7 @@ use std::{
 use async_nats::{Client, HeaderMap, Message};
 use axum::{
     Json, Router,
+    body::Body,
     extract::{Query, State},
     routing::{get, post},
 };
@@ -69,6 +71,10 @@ pub(crate) struct Received {
     pub(crate) asked: usize,
     /// Files that are served, and how often each was downloaded.
     pub(crate) files: BTreeMap<String, (Vec<u8>, usize)>,
+    /// Whether files are served a byte at a time, and so in effect without end.
+    pub(crate) is_slow: bool,
+    /// Number of files that are being served slowly.
+    pub(crate) sending: usize,
 }
 
 impl Received {
@@ -255,8 +261,12 @@ impl Coordinator {
 
     /// Sends a hint to preload, signed by the given key.
     pub(crate) async fn preload(&self, host: HostId, hint: &Preload, key: Option<&KeyPair>) {
-        let subject = HostTopic::Preload.of(host);
-        let payload = serde_json::to_vec(hint).expect("encode");
+        self.publish(HostTopic::Preload.of(host), hint, key).await;
+    }
+
+    /// Publishes a message, signed by the given key.
+    async fn publish(&self, subject: String, message: &impl Serialize, key: Option<&KeyPair>) {
+        let payload = serde_json::to_vec(message).expect("encode");
         let mut headers = HeaderMap::new();
         if let Some(key) = key {
             let signature = key.sign(&signed_bytes(&subject, &payload)).expect("sign");
@@ -268,10 +278,19 @@ impl Coordinator {
 
     /// Cancels an attempt.
     pub(crate) async fn cancel(&self, host: HostId, key: AttemptKey) {
-        let cancel = Cancel { v: FABRIC_VERSION, key, code: FailureCode::CancelledByUser };
-        let payload = serde_json::to_vec(&cancel).expect("encode");
-        self.fabric.publish(HostTopic::Cancel.of(host), payload.into()).await.expect("publish");
-        self.fabric.flush().await.expect("flush");
+        self.cancel_signed(host, key, FailureCode::CancelledByUser, Some(&self.key)).await;
+    }
+
+    /// Cancels an attempt for this reason, signed by the given key.
+    pub(crate) async fn cancel_signed(
+        &self,
+        host: HostId,
+        key: AttemptKey,
+        code: FailureCode,
+        signer: Option<&KeyPair>,
+    ) {
+        let cancel = Cancel { v: FABRIC_VERSION, key, code };
+        self.publish(HostTopic::Cancel.of(host), &cancel, signer).await;
     }
 }
 
@@ -295,14 +314,51 @@ fn notices() -> NetworkNotices {
 }
 
 async fn file(
-    State((seen, changed)): State<Shared>,
+    State((all, changed)): State<Shared>,
     axum::extract::Path(name): axum::extract::Path<String>,
-) -> Vec<u8> {
-    let mut seen = seen.lock().expect("no panic under this lock");
+) -> Body {
+    let mut seen = all.lock().expect("no panic under this lock");
     let (bytes, times) = seen.files.get_mut(&name).expect("a file that is here");
     *times += 1;
+    let body = Body::from(bytes.clone());
+    let is_slow = seen.is_slow;
+    drop(seen);
     changed.send_modify(|number| *number += 1);
-    bytes.clone()
+    if is_slow { slow(Sending::new((all, changed))) } else { body }
+}
+
+/// Bytes, until the other side closes the connection.
+fn slow(sending: Sending) -> Body {
+    let next = |sending| async move {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        Some((Ok::<_, Infallible>("x"), sending))
+    };
+    Body::from_stream(futures::stream::unfold(sending, next))
+}
+
+/// A file that is being served, counted while this exists.
+struct Sending(Shared);
+
+impl Sending {
+    fn new(shared: Shared) -> Self {
+        let sending = Self(shared);
+        sending.count(|number| number + 1);
+        sending
+    }
+
+    fn count(&self, next: impl Fn(usize) -> usize) {
+        let (seen, changed) = &self.0;
+        let mut seen = seen.lock().expect("no panic under this lock");
+        seen.sending = next(seen.sending);
+        drop(seen);
+        changed.send_modify(|number| *number += 1);
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.count(|number| number - 1);
+    }
 }
 
 fn answer(seen: &Mutex<Received>, message: &Message, lease_ms: u64) -> Option<Vec<u8>> {

@@ -17,7 +17,7 @@ use nkeys::KeyPair;
 use serde_json::{Value, json};
 
 use crate::{
-    coordinator::Coordinator,
+    coordinator::{Coordinator, Received},
     fixture::{AGENT, Island, Nats, assignment, kill_worker, spawn, wait_for, workers_dir},
     gpu::Gpu,
 };
@@ -137,6 +137,20 @@ async fn a_cancelled_job_ends_at_once() {
     island.coordinator.cancel(island.host, key).await;
     let events = island.coordinator.end(key).await;
     assert_eq!(failure(&events), (Fault::Interrupted, FailureCode::CancelledByUser));
+}
+
+#[tokio::test]
+async fn a_cancellation_is_followed_only_if_a_coordinator_signed_it() {
+    let island = Island::start().await;
+    let key = island.run(&assignment(json!({"prompt": "a", "max_tokens": 100_000, "delay_ms": 10}))).await;
+    island.coordinator.tokens(key, 3).await;
+    // Cancellations are taken in order: a forged one would decide the reason.
+    for forger in [None, Some(KeyPair::new_account())] {
+        let forged = FailureCode::RuntimeStalled;
+        island.coordinator.cancel_signed(island.host, key, forged, forger.as_ref()).await;
+    }
+    island.coordinator.cancel(island.host, key).await;
+    assert_eq!(failure(&island.coordinator.end(key).await).1, FailureCode::CancelledByUser);
 }
 
 #[tokio::test]
@@ -323,7 +337,7 @@ async fn beats(island: &Island, count: usize) {
 }
 
 #[tokio::test]
-async fn stopping_lets_short_jobs_finish_fails_the_rest_and_leaves_no_process() {
+async fn stopping_lets_short_jobs_finish_hands_the_rest_back_and_leaves_no_process() {
     let mut island = Island::start().await;
     let short = island.run(&assignment(json!({"prompt": "s", "max_tokens": 30, "delay_ms": 20}))).await;
     let long = island.run(&assignment(json!({"prompt": "l", "max_tokens": 100_000, "delay_ms": 20}))).await;
@@ -331,7 +345,7 @@ async fn stopping_lets_short_jobs_finish_fails_the_rest_and_leaves_no_process() 
     let status = island.stop_agent().await;
     assert!(status.success(), "{status}");
     assert_completed(&island.coordinator.end(short).await, "s", 30);
-    assert_eq!(failure(&island.coordinator.end(long).await), (Fault::Host, FailureCode::IslandLost));
+    assert_eq!(failure(&island.coordinator.end(long).await), (Fault::Interrupted, FailureCode::HandedBack));
     assert!(island.workers().is_empty());
     let drained = |key: AttemptKey| key == short || key == long;
     let seen = island.coordinator.seen();
@@ -379,6 +393,33 @@ async fn recommended_models_are_preloaded_once_and_unpinned_ones_never() {
     let seen = island.coordinator.seen();
     let fetched: Vec<_> = seen.files.iter().map(|(name, (_, times))| (name.as_str(), *times)).collect();
     assert_eq!(fetched, [("unpinned", 0), ("unwanted", 0), ("wanted", 1)]);
+}
+
+#[tokio::test]
+async fn a_pause_ends_a_preload_until_the_owner_resumes() {
+    let island = Island::start().await;
+    let wanted = recommended(&island, "wanted", &vec![7; 1 << 20], 40, true);
+    {
+        let mut seen = island.coordinator.seen();
+        (seen.is_slow, seen.recommended) = (true, vec![wanted]);
+    }
+    island.coordinator.wait("the download", |seen| (seen.sending == 1).then_some(())).await;
+    island.agent(&["pause"]);
+    island.coordinator.wait("its end", |seen| (seen.sending == 0).then_some(())).await;
+    let (requests, beats) = {
+        let mut seen = island.coordinator.seen();
+        seen.is_slow = false;
+        (seen.files["wanted"].1, seen.heartbeats.len())
+    };
+    // Heartbeats of at least two rounds.
+    island.coordinator.wait("heartbeats", |seen| (seen.heartbeats.len() >= beats + 6).then_some(())).await;
+    assert_eq!(island.coordinator.seen().files["wanted"].1, requests, "nothing is downloaded during a pause");
+    island.agent(&["resume"]);
+    let is_listed = |seen: &Received| {
+        let models = &seen.heartbeats.last()?.models;
+        models.iter().any(|model| model.url.ends_with("/wanted")).then_some(())
+    };
+    island.coordinator.wait("the model in a heartbeat", is_listed).await;
 }
 
 #[tokio::test]

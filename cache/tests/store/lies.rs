@@ -9,12 +9,14 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
+use axum::{Router, response::Redirect, routing};
 use island_cache::{Cache, CacheConfig, Destinations, GetError, Learning, Pinned, Progress, WebError};
 use island_protocol::{artifact::Artifact, digest::Digest};
 use reqwest::Url;
-use tokio::sync::Semaphore;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -99,6 +101,24 @@ async fn an_absurd_length_is_rejected_before_anything_is_written() {
     assert!(matches!(error, GetError::Fetch { .. }), "{error:?}");
     let error = failure(&server, u64::MAX, Some(MIB)).await;
     assert!(matches!(error, GetError::Fetch { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_absurd_wait_is_a_day_and_ends_the_download() {
+    let date = "Fri, 31 Dec 9999 23:59:59 GMT";
+    for (status, name, value) in [
+        ("429 Too Many Requests", "Retry-After", ABSURD.to_owned()),
+        ("429 Too Many Requests", "Retry-After", date.to_owned()),
+        ("429 Too Many Requests", "RateLimit", format!("\"resolvers\";r=0;t={ABSURD}")),
+        ("503 Service Unavailable", "Retry-After", ABSURD.to_owned()),
+    ] {
+        let server =
+            answers(move |_| Reply::new(status).header(name, &value).header("Content-Length", 0)).await;
+        let error = failure(&server, GIB, Some(MIB)).await;
+        let GetError::Fetch { source: WebError::Busy { time, .. }, .. } = error else { panic!("{error:?}") };
+        assert_eq!(time, Duration::from_hours(24), "{status} {name}");
+        assert_eq!(server.requests(), 1, "no request follows");
+    }
 }
 
 #[tokio::test]
@@ -501,6 +521,35 @@ async fn names_and_redirects_do_not_lead_into_the_owners_network() {
 async fn the_network_is_known_before_an_address_of_it_is_checked() {
     let (_, text) = refusal("https://[2001:db8::1]/model", "elsewhere").await;
     assert!(text.contains("is in the owner's network") && !text.contains("unknown"), "{text}");
+}
+
+#[tokio::test]
+async fn a_request_for_a_list_follows_redirects_only_within_the_hub() {
+    let elsewhere = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    elsewhere.set_nonblocking(true).expect("a socket");
+    let away = format!("http://{}/api", elsewhere.local_addr().expect("address"));
+    let moved = || async { Redirect::temporary("/api/models/o/new") };
+    let hub = Router::new()
+        .route("/api/models/o/away", routing::get(move || async move { Redirect::temporary(&away) }))
+        .route("/api/models/o/old", routing::get(moved))
+        .route("/api/models/o/new", routing::get(|| async { r#"{"siblings": []}"# }));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let hub_endpoint = format!("http://{}", listener.local_addr().expect("address"));
+    let serving = tokio::spawn(async move { axum::serve(listener, hub).await });
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let cache = Cache::open(CacheConfig { hub_endpoint, ..config(folder.path(), GIB) }).expect("open");
+    let list = async |repository: &str| {
+        let url = format!("hf://o/{repository}");
+        let artifact = Artifact { name: "model".into(), url, sha256: None, size_bytes: None };
+        get(&cache, &artifact).await.expect_err("no file")
+    };
+    let error = list("away").await;
+    assert!(error_text(&error).contains("307"), "{error:?}");
+    let none = elsewhere.accept().expect_err("nothing connects to the other one");
+    assert_eq!(none.kind(), std::io::ErrorKind::WouldBlock);
+    let error = list("old").await;
+    assert!(matches!(error, GetError::NothingToPick { .. }), "{error:?}");
+    serving.abort();
 }
 
 #[tokio::test]

@@ -472,6 +472,19 @@ async fn a_full_disk_is_detected_before_anything_is_written() {
 }
 
 #[tokio::test]
+async fn only_ordinary_local_files_are_read() {
+    let world = World::new(1000).await;
+    let fifo = world.folder.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    for path in [fifo.as_path(), world.folder.path(), Path::new("/dev/zero")] {
+        let mine = artifact(format!("file://{}", path.display()), world.artifact.sha256);
+        let error = get(&world.cache, &mine).await.expect_err("not a file");
+        let GetError::Read { source, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(source.to_string(), "it is not an ordinary file", "{}", path.display());
+    }
+}
+
+#[tokio::test]
 async fn local_files_are_used_in_place_and_hashed_once() {
     let world = World::new(1000).await;
     let path = world.folder.path().join("mine.gguf");

@@ -196,7 +196,7 @@ async fn authenticate(api: &Api, credential: Credential<'_>) -> Result<KeyHolder
         }
     };
     let holder = found.ok_or_else(unknown)?;
-    if holder.expires_at.is_some_and(|end| end <= now) {
+    if holder.expires_at.is_some_and(|end| end <= context.clock.latest()) {
         return Err(invalid("has expired"));
     }
     let minute = Timestamp::from_unix_ms(now.unix_ms() - now.unix_ms().rem_euclid(MINUTE_MS));

@@ -182,12 +182,11 @@ async fn begin(
         return Ok((replies, is_replayed));
     }
     let delay = if chat.stream { ERROR_DELAY } else { Duration::MAX };
-    for reply in &mut replies {
-        reply.begin(api.rules.chat_wait, delay).await?;
-        if key.is_some() {
-            // A client with an idempotency key may return for the answer, so the job runs to its end.
-            reply.outlive_client();
-        }
+    let begins = replies.iter_mut().map(|reply| reply.begin(api.rules.chat_wait, delay));
+    try_join_all(begins).await?;
+    if key.is_some() {
+        // A client with an idempotency key may return for the answer, so the job runs to its end.
+        replies.iter_mut().for_each(Reply::outlive_client);
     }
     Ok((replies, is_replayed))
 }

@@ -1,4 +1,4 @@
-//! The client of a request: its address, and how many invalid keys it sent.
+//! The client of a request: its address, and how often it did in a minute what is limited for each client.
 
 use std::{
     collections::HashMap,
@@ -22,9 +22,13 @@ use tokio::time::Instant;
 use super::ApiError;
 use crate::{config::client_address, server::Peer};
 
-/// Length of a window, in which failures are counted.
+/// Codes for an Island without an account that a client gets in a minute: an owner sets up some machines at a time.
+pub(super) const PAIRINGS_PER_MINUTE: u32 = 30;
+/// Sign-ins that a client begins in a minute: an office has one address.
+pub(super) const SIGN_INS_PER_MINUTE: u32 = 30;
+/// Length of a window, in which requests are counted.
 const WINDOW: Duration = Duration::from_mins(1);
-/// Maximum clients whose failures are counted at one time; those of further ones are not.
+/// Maximum clients whose requests are counted at one time; those of further ones are not.
 const MAX_CLIENTS: usize = 1 << 16;
 /// Clients with IPv6 usually have a network of this length.
 const IPV6_PREFIX: u32 = 64;
@@ -71,56 +75,65 @@ fn client(addresses: &Addresses, request: &Request) -> Option<IpAddr> {
     Some(client_address(peer, &forwarded, &addresses.trusted))
 }
 
-/// Requests with an invalid key in this minute, by client. Beyond the limit a client is refused before the
-/// database is asked.
+/// Counted requests in this minute, by client: those with an invalid key, or those of a route that needs none. Beyond the
+/// limit a client is refused before the database is asked. Each coordinator counts for itself.
 #[derive(Debug)]
-pub(crate) struct InvalidKeys {
+pub(crate) struct ClientLimit {
     /// 0 means unlimited.
     limit: u32,
+    /// What is counted, in the plural.
+    counted: &'static str,
     window: Mutex<Window>,
 }
 
 #[derive(Debug)]
 struct Window {
     since: Instant,
-    failures: HashMap<IpAddr, u32>,
+    counts: HashMap<IpAddr, u32>,
 }
 
-impl InvalidKeys {
-    /// Allows `limit` failures in a minute.
-    pub(super) fn new(limit: u32) -> Self {
-        let window = Window { since: Instant::now(), failures: HashMap::new() };
-        Self { limit, window: Mutex::new(window) }
+impl ClientLimit {
+    /// Allows `limit` requests in a minute. `counted` names them, for the error.
+    pub(super) fn new(limit: u32, counted: &'static str) -> Self {
+        let window = Window { since: Instant::now(), counts: HashMap::new() };
+        Self { limit, counted, window: Mutex::new(window) }
     }
 
-    /// An error if the client has failed too often.
+    /// Counts a request, or returns an error if there were too many.
+    pub(super) fn admit(&self, client: Client) -> Result<(), ApiError> {
+        self.check(client)?;
+        self.record(client);
+        Ok(())
+    }
+
+    /// An error if the client has made too many.
     pub(super) fn check(&self, client: Client) -> Result<(), ApiError> {
         let Some(network) = self.network(client) else { return Ok(()) };
         let window = self.window.lock();
         let age = window.since.elapsed();
-        let failures = window.failures.get(&network).copied().unwrap_or(0);
-        if age >= WINDOW || failures < self.limit {
+        let count = window.counts.get(&network).copied().unwrap_or(0);
+        if age >= WINDOW || count < self.limit {
             return Ok(());
         }
         let seconds = WINDOW.saturating_sub(age).as_secs() + 1;
-        let message = format!("too many requests with invalid keys: try again in {seconds} s");
+        let message = format!("too many {}: try again in {seconds} s", self.counted);
         Err(ApiError::new(Code::RateLimited, message).after(seconds))
     }
 
-    /// Counts a failure.
+    /// Counts a request.
     pub(super) fn record(&self, client: Client) {
         let Some(network) = self.network(client) else { return };
         let mut window = self.window.lock();
         if window.since.elapsed() >= WINDOW {
             window.since = Instant::now();
-            window.failures.clear();
+            window.counts.clear();
         }
-        if window.failures.len() < MAX_CLIENTS || window.failures.contains_key(&network) {
-            *window.failures.entry(network).or_default() += 1;
+        if window.counts.len() < MAX_CLIENTS || window.counts.contains_key(&network) {
+            *window.counts.entry(network).or_default() += 1;
         }
     }
 
-    /// The network that failures are counted for; `None` if they are not.
+    /// The network that requests are counted for; `None` if they are not.
     fn network(&self, client: Client) -> Option<IpAddr> {
         if self.limit == 0 {
             return None;
@@ -145,7 +158,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failures_of_one_network_are_limited_for_a_minute() {
-        let keys = InvalidKeys::new(2);
+        let keys = ClientLimit::new(2, "requests with invalid keys");
         for _ in 0..2 {
             keys.check(client("2001:db8::1")).expect("admitted");
             keys.record(client("2001:db8::1"));
@@ -159,14 +172,26 @@ mod tests {
         keys.check(client("2001:db8::1")).expect("one failure");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn requests_without_a_key_are_counted_by_network_and_not_together() {
+        let limit = ClientLimit::new(2, "codes");
+        for host in 1..=2 {
+            limit.admit(client(&format!("2001:db8::{host}"))).expect("admitted");
+        }
+        limit.admit(client("2001:db8::3")).expect_err("too many of one network");
+        limit.admit(client("192.0.2.1")).expect("another network");
+        tokio::time::advance(WINDOW).await;
+        limit.admit(client("2001:db8::3")).expect("another minute");
+    }
+
     #[tokio::test]
     async fn unknown_clients_are_not_limited() {
-        let keys = InvalidKeys::new(1);
+        let keys = ClientLimit::new(1, "requests with invalid keys");
         for _ in 0..3 {
             keys.record(Client(None));
             keys.check(Client(None)).expect("admitted");
         }
-        let unlimited = InvalidKeys::new(0);
+        let unlimited = ClientLimit::new(0, "requests with invalid keys");
         unlimited.record(client("192.0.2.1"));
         unlimited.check(client("192.0.2.1")).expect("admitted");
     }

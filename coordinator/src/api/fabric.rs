@@ -31,11 +31,12 @@ pub(super) async fn credentials(
     let public_key = pair.public_key();
     let inbox_prefix = format!("_INBOX_{public_key}");
     permissions.subscribe.push(format!("{inbox_prefix}.>"));
-    let now = context.clock.now();
-    let expires_at = now.plus_ms(api.rules.watch_jwt_ms);
+    // Valid by both clocks.
+    let (issued_at, expires_at) =
+        (context.clock.earliest(), context.clock.latest().plus_ms(api.rules.watch_jwt_ms));
     let user_jwt = api
         .keys
-        .user_jwt(&public_key, "watcher", &permissions, now, expires_at)
+        .user_jwt(&public_key, "watcher", &permissions, issued_at, expires_at)
         .map_err(ApiError::internal)?;
     // Recorded before the credentials are known to anybody, so that a revocation of the key includes them.
     let mut tx = context.store.begin().await?;

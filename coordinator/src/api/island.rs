@@ -12,13 +12,16 @@ use island_protocol::{
         Enroll, HostCredentials,
         claim::{Claim, ClaimVerb, IslandRequest},
     },
-    fabric::SIGNATURE_WINDOW_MS,
     ids::{AccountId, HostId},
     problem::Code,
 };
 
 use super::{Api, ApiError};
 use crate::{fabric::signature, storage::host::Enrollment};
+
+/// How long the nonce of a claim is kept: longer than a claim can be timely by any clock, even if that clock steps an hour
+/// forth before the claim is made and an hour back after it.
+const NONCE_LIFE_MS: i64 = 3 * 3_600_000;
 
 /// Validates a request to enroll or pair, and that the Island holds its key.
 async fn validate_enrollment(api: &Api, request: &Enroll, verb: ClaimVerb) -> Result<(), ApiError> {
@@ -63,11 +66,10 @@ async fn signer(
 /// Checks that the claim was signed with the Island's key, and was not accepted before.
 async fn accept(api: &Api, claim: &Claim, signature: &str, public_key: &str) -> Result<(), ApiError> {
     let context = api.execution.context();
-    let now = context.clock.now();
-    signature::verify(public_key, Some(signature), claim.to_string().as_bytes(), claim.sent_at, &[now])
+    let (signed, times) = (claim.to_string(), context.clock.times());
+    signature::verify(public_key, Some(signature), signed.as_bytes(), claim.sent_at, &times)
         .map_err(|error| ApiError::field(Code::ValidationError, "signature", error.to_string()))?;
-    // Later, the signature is too old.
-    let until = claim.sent_at.plus_ms(SIGNATURE_WINDOW_MS);
+    let until = context.clock.steady().plus_ms(NONCE_LIFE_MS);
     if context.store.counters().use_nonce(public_key, claim.nonce, until.unix_ms()).await? {
         return Ok(());
     }
@@ -81,9 +83,11 @@ fn credentials_for(
     account: AccountId,
     public_key: &str,
 ) -> Result<HostCredentials, ApiError> {
-    let now = api.execution.context().clock.now();
-    let expires_at = now.plus_ms(api.rules.island_jwt_ms);
-    let user_jwt = api.keys.island_jwt(host, public_key, now, expires_at).map_err(ApiError::internal)?;
+    let clock = &api.execution.context().clock;
+    // Valid by both clocks.
+    let expires_at = clock.latest().plus_ms(api.rules.island_jwt_ms);
+    let user_jwt =
+        api.keys.island_jwt(host, public_key, clock.earliest(), expires_at).map_err(ApiError::internal)?;
     Ok(HostCredentials {
         nats_url: api.nats_url.clone(),
         user_jwt,

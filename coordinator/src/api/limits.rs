@@ -50,9 +50,12 @@ pub(super) async fn count(api: &Api, account: AccountId, extensions: &Extensions
         return Ok(());
     }
     let context = api.execution.context();
-    let now = context.clock.now().unix_ms();
+    // Counted by the clock that does not step, and shown by the other.
+    let (now, shown) = (context.clock.steady().unix_ms(), context.clock.now().unix_ms());
     let admission =
         context.store.counters().admit(&account.to_string(), SlidingWindow { limit }, now).await?;
+    let frees_at = admission.frees_at - now + shown;
+    let admission = sliding_window::Admission { frees_at, ..admission };
     if let Some(counted) = extensions.get::<Counted>() {
         // A request has only one caller.
         let _ = counted.0.set((limit, admission));
@@ -60,7 +63,7 @@ pub(super) async fn count(api: &Api, account: AccountId, extensions: &Extensions
     if admission.admitted {
         return Ok(());
     }
-    let seconds = (admission.frees_at - now).max(1).unsigned_abs().div_ceil(1000);
+    let seconds = (admission.frees_at - shown).max(1).unsigned_abs().div_ceil(1000);
     let message = format!("{limit} requests a minute are allowed: try again in {seconds} s");
     Err(ApiError::new(Code::RateLimited, message).after(seconds))
 }

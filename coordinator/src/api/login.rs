@@ -60,8 +60,13 @@ fn failed(message: impl Into<String>) -> ApiError {
 }
 
 /// Sends the person to the provider.
-pub(super) async fn begin(State(api): State<Arc<Api>>, query: Query) -> Result<Redirect, ApiError> {
+pub(super) async fn begin(
+    State(api): State<Arc<Api>>,
+    client: Client,
+    query: Query,
+) -> Result<Redirect, ApiError> {
     provider(&api)?;
+    api.sign_ins.admit(client)?;
     let bad = |name: &str, must: &str| {
         ApiError::field(Code::InvalidRequest, name, format!("{name} must be {must}"))
     };

@@ -45,7 +45,10 @@ const FEATURES: [(&str, &str); 5] = [
 fn model(cargo: &Cargo) -> Model {
     let CargoEntry { price_per_job, token_prices, .. } = &cargo.entry;
     let has = |name: &str, input: &str| cargo.takes(input) && (name != "reasoning" || cargo.reasons());
-    let inputs = ["text"].into_iter().chain(cargo.sees().then_some("image"));
+    let inputs = ["text"]
+        .into_iter()
+        .chain(cargo.sees().then_some("image"))
+        .chain(cargo.takes_sounds().then_some("audio"));
     let limit = Some(cargo.spec.limits.max_tokens).filter(|limit| *limit > 0);
     Model {
         id: cargo.entry.slug.clone(),

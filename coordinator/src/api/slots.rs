@@ -53,7 +53,7 @@ impl Slots {
         if self.limit == 0 {
             return Ok(slot);
         }
-        let now = self.clock.now();
+        let now = self.clock.steady();
         // Set before the row is written, so that a caller that is dropped meanwhile releases it.
         let row = *slot.row.insert(SlotRow { account, holder: Uuid::new_v4(), instance: self.instance });
         let until = now.plus_ms(SLOT_LEASE_MS).unix_ms();

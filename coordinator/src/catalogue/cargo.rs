@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::placement;
 
-/// Name of the file by which a language model takes pictures.
+/// Name of the file by which a language model takes pictures and sounds.
 const PROJECTOR: &str = "mmproj";
 /// Maximum number of tokens of a conversation where the Cargo states none.
 const USUAL_CONTEXT: u64 = 4096;
@@ -79,6 +79,15 @@ impl Cargo {
 
     /// Whether messages may contain pictures.
     pub(crate) fn sees(&self) -> bool {
+        self.has_projector() && self.task() != Some("audio-text-to-text")
+    }
+
+    /// Whether messages may contain sounds.
+    pub(crate) fn takes_sounds(&self) -> bool {
+        self.has_projector() && matches!(self.task(), Some("audio-text-to-text" | "any-to-any"))
+    }
+
+    fn has_projector(&self) -> bool {
         self.spec.artifacts.iter().any(|file| file.name == PROJECTOR)
     }
 

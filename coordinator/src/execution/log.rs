@@ -141,6 +141,17 @@ impl Log {
         Some(self.tokens(true)).filter(|text| !text.is_empty())
     }
 
+    /// The text of the answer and of the calls so far, as the model wrote it.
+    pub(crate) fn written(&self) -> String {
+        let entries = self.lock();
+        let written = entries.iter().filter_map(|entry| match &entry.event.event {
+            JobEvent::Token { call: Some(call), .. } => Some(call.text.as_str()),
+            JobEvent::Token { content, reasoning: false, .. } => Some(content.as_str()),
+            _ => None,
+        });
+        written.collect()
+    }
+
     fn tokens(&self, of_reasoning: bool) -> String {
         let entries = self.lock();
         let tokens = entries.iter().filter_map(|entry| match &entry.event.event {
@@ -227,6 +238,8 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
+    use island_protocol::chat::CallDelta;
+
     use super::*;
 
     fn token(content: &str) -> JobEvent {
@@ -239,11 +252,26 @@ mod tests {
             content: content.to_owned(),
             reasoning: true,
             logprobs: Vec::new(),
+            call: None,
         };
         let log = Log::new(Vec::new());
         assert_eq!(log.reasoning(), None);
         log.append([thought("Hm"), thought("."), token("Yes")]);
         assert_eq!((log.text(), log.reasoning()), ("Yes".to_owned(), Some("Hm.".to_owned())));
+    }
+
+    #[test]
+    fn what_the_model_wrote_includes_its_calls() {
+        let part = CallDelta { text: "<tool_call>{".to_owned(), ..CallDelta::default() };
+        let call = JobEvent::Token {
+            content: String::new(),
+            reasoning: false,
+            logprobs: Vec::new(),
+            call: Some(Box::new(part)),
+        };
+        let log = Log::new(Vec::new());
+        log.append([token("So: "), call]);
+        assert_eq!((log.text().as_str(), log.written().as_str()), ("So: ", "So: <tool_call>{"));
     }
 
     #[tokio::test]

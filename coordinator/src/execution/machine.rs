@@ -64,7 +64,7 @@ const RESUME_WAIT: Duration = Duration::from_secs(30);
 const UNREAD_LIMIT: Duration = Duration::from_secs(30);
 const TIME_LIMIT: &str = "the time limit was reached";
 /// Fields of an input that constrain the form of a reply. The rest of a reply alone does not have that form.
-const FORMS: [&str; 3] = ["tools", "functions", "response_format"];
+const FORMS: [&str; 2] = ["functions", "response_format"];
 
 /// Settings of all jobs.
 #[derive(Debug, Clone, Copy)]
@@ -260,13 +260,26 @@ impl Machine {
         machine.deadline = now.instant + left;
         machine.accept_by = machine.accept_by.map(|until| until.max(now.instant + RESUME_WAIT));
         let deadline = machine.attempt_deadline(now);
+        let is_untouched = machine.is_untouched();
         if let Some(attempt) = &mut machine.attempt {
-            attempt.resume(deadline);
             machine.transcript.assume_incomplete();
-            machine.accept_by = None;
+            if is_untouched {
+                attempt.repeat_offer();
+            } else {
+                attempt.resume(deadline);
+                machine.accept_by = None;
+            }
         }
         machine.unread_since = cancel_unread.then_some(now.instant);
         machine
+    }
+
+    /// Whether nothing is known of the current attempt but that it was committed: its coordinator may have stopped before it
+    /// offered it.
+    fn is_untouched(&self) -> bool {
+        self.cargo.is_some()
+            && self.job.status == JobStatus::Queued
+            && self.transcript.log().next() == self.job.first_event
     }
 
     /// The job's row, as it was last committed.
@@ -313,6 +326,15 @@ impl Machine {
     #[cfg(test)]
     pub(super) fn assume_complete_log(&mut self) {
         self.transcript.assume_complete();
+    }
+
+    /// Puts another former defect back: an attempt that was committed counts as offered and accepted.
+    #[cfg(test)]
+    pub(super) fn assume_accepted(&mut self, now: Now) {
+        let deadline = self.attempt_deadline(now);
+        if let Some(attempt) = &mut self.attempt {
+            attempt.resume(deadline);
+        }
     }
 
     /// Renews the lease of an attempt. The reply states whether it is still valid and from which number events are
@@ -363,7 +385,9 @@ impl Machine {
                 }
             }
             Input::Lost { key } => {
-                if self.attempt.as_ref().is_some_and(|attempt| attempt.key() == key) {
+                // An Island that is just being offered an attempt again does not list it yet: its answer decides.
+                let is_lost = |attempt: &Attempt| attempt.key() == key && !attempt.awaits_repeated_offer();
+                if self.attempt.as_ref().is_some_and(is_lost) {
                     self.lost(Loss::Forgotten, step);
                 }
             }
@@ -428,7 +452,7 @@ impl Machine {
         match &self.attempt {
             None => self.place_again("its coordinator was restarted", step),
             Some(attempt) if attempt.is_accepted() => {}
-            // The attempt was committed with the job.
+            // The attempt was committed with the job, or by a coordinator that may have stopped before it offered it.
             Some(_) => self.offer(step),
         }
     }
@@ -484,7 +508,7 @@ impl Machine {
             first_event: self.job.first_event,
             cargo: cargo.spec.as_ref().clone(),
             input: Value::Object(self.job.input.clone()),
-            continues: log.has_output().then(|| log.text()),
+            continues: log.has_output().then(|| log.written()),
             continues_reasoning: log.reasoning(),
             scope: self.job.account.to_string(),
             isolated: false,
@@ -497,10 +521,20 @@ impl Machine {
         // Output that arrives before the answer shows that the Island has accepted.
         let is_open = |attempt: &&Attempt| attempt.key() == key && !attempt.is_accepted();
         let Some(attempt) = self.attempt.as_ref().filter(is_open) else { return };
-        let host = attempt.leader();
+        let (host, is_repeated) = (attempt.leader(), attempt.awaits_repeated_offer());
         match answer {
             OfferAnswer::Accepted => self.accept(step),
+            // The attempt has ended there, and a consumer may have seen its output.
+            OfferAnswer::Refused { reason: Some(RefusalReason::Invalid), .. } if is_repeated => {
+                self.lost(Loss::Forgotten, step);
+            }
+            // The Island may execute the attempt: its lease decides.
+            OfferAnswer::Silent if is_repeated => self.resume_attempt(step),
             OfferAnswer::Refused { reason, message } => {
+                if is_repeated {
+                    // The Island has never had the attempt: the row has all events from before it.
+                    self.transcript.assume_complete();
+                }
                 self.release(step);
                 step.push(Effect::Observe { host, conduct: retry::refusal_conduct(reason) });
                 self.avoid(host, reason, step.now);
@@ -529,6 +563,15 @@ impl Machine {
             return;
         }
         self.waiting = None;
+        self.accept_by = None;
+        step.push(Effect::Accepted);
+    }
+
+    /// Continues an attempt that its Island may execute. The Island has the time of a lease to renew it.
+    fn resume_attempt(&mut self, step: &mut Step) {
+        let deadline = self.attempt_deadline(step.now);
+        let Some(attempt) = &mut self.attempt else { return };
+        attempt.resume(deadline);
         self.accept_by = None;
         step.push(Effect::Accepted);
     }
@@ -681,7 +724,10 @@ impl Machine {
             return Delivered::Final;
         }
         let continues = || {
-            let has_form = FORMS.iter().any(|form| self.job.input.contains_key(*form));
+            let input = &self.job.input;
+            let is_forced = |choice: &Value| !matches!(choice.as_str(), Some("auto" | "none"));
+            let has_form = FORMS.iter().any(|form| input.contains_key(*form))
+                || input.get("tool_choice").is_some_and(is_forced);
             spec.is_some_and(|spec| spec.continues_text()) && !has_form && log.is_text_alone()
         };
         match log.has_output() {

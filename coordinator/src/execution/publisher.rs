@@ -3,7 +3,8 @@
 //! One message of a job is in flight at a time, a few per second; events that arrive meanwhile go into the next one.
 //! Each message names the sequence number of the one before. If another message was written meanwhile, SQL decides
 //! which coordinator executes the job, and the other one stops. If the stream is lost, no event is: SQL holds ended
-//! jobs, and Islands hold the events of running ones.
+//! jobs, and Islands hold the events of running ones. The stream of a running job that was lost is written again from the
+//! first event on.
 
 use std::{sync::Arc, time::Duration};
 
@@ -70,8 +71,15 @@ async fn publish_all(execution: &Execution, handle: &JobHandle, published: Publi
         while !rest.is_empty() {
             let (chunk, later) = rest.split_at(fitting(rest));
             rest = later;
-            let Some(acknowledged) = publish(execution, handle, chunk, sequence).await else { return false };
-            sequence = acknowledged;
+            match publish(execution, handle, chunk, sequence).await {
+                Outcome::Stored { sequence: stored } => sequence = stored,
+                // Readers at other coordinators lack the events before this chunk as well.
+                Outcome::Emptied => {
+                    (reader, sequence) = (handle.log.read(0), 0);
+                    break;
+                }
+                Outcome::GivenUp => return false,
+            }
         }
         tokio::time::sleep(interval).await;
     }
@@ -88,14 +96,20 @@ fn fitting(entries: &[Entry]) -> usize {
     entries.iter().take_while(fits).count().max(1)
 }
 
-/// Publishes one message and retries until it is acknowledged. Returns `None` if another coordinator executes the job,
-/// or the job has ended and the stream cannot be written.
-async fn publish(
-    execution: &Execution,
-    handle: &JobHandle,
-    chunk: &[Entry],
-    mut expected: u64,
-) -> Option<u64> {
+/// What became of a message.
+#[derive(Debug)]
+enum Outcome {
+    /// It is in the stream, and the last message has this sequence number.
+    Stored { sequence: u64 },
+    /// The stream has lost the events before it.
+    Emptied,
+    /// Another coordinator executes the job, or the job has ended and the stream cannot be written.
+    GivenUp,
+}
+
+/// Publishes one message and retries until it is acknowledged.
+async fn publish(execution: &Execution, handle: &JobHandle, chunk: &[Entry], mut expected: u64) -> Outcome {
+    let first = chunk.first().map_or(1, |entry| entry.event.n);
     let link = &execution.context.link;
     let subject = job_events(handle.id);
     let events: Vec<Numbered<JobEvent>> = chunk.iter().map(|entry| entry.event.as_ref().clone()).collect();
@@ -110,7 +124,7 @@ async fn publish(
             Ok(acknowledged) => match acknowledged.await {
                 Ok(acknowledged) => {
                     execution.context.metrics.fabric.published(begin);
-                    return Some(acknowledged.sequence);
+                    return Outcome::Stored { sequence: acknowledged.sequence };
                 }
                 Err(error) => error,
             },
@@ -128,20 +142,27 @@ async fn publish(
                 // Written by an earlier try of ours, or by another coordinator.
                 if !is_ours(execution, handle).await {
                     tracing::info!(job = %handle.id, "another coordinator publishes the events");
-                    return None;
+                    return Outcome::GivenUp;
                 }
                 if chunk.last().is_some_and(|entry| entry.event.n <= last_event) {
-                    return Some(sequence);
+                    return Outcome::Stored { sequence };
                 }
                 expected = sequence;
             }
+            Last::Nothing if begins_again(first, handle.is_over()) => return Outcome::Emptied,
             Last::Nothing => expected = 0,
             // The fabric is unreachable, or was restarted with an empty store.
             Last::Unknown => drop(link.ensure_stream().await),
         }
     }
     tracing::warn!(job = %handle.id, "events not published; finished jobs replay from the database");
-    None
+    Outcome::GivenUp
+}
+
+/// Whether a stream without a message is written again from the first event on, when the next message begins with event
+/// `first`. While the job runs, other coordinators read all of its events from there.
+fn begins_again(first: u64, is_over: bool) -> bool {
+    first > 1 && !is_over
 }
 
 /// Whether a message is given up after this number of tries. While the job runs, other coordinators read its events only
@@ -198,6 +219,13 @@ pub(super) async fn last(link: &Link, subject: &str) -> Last {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_emptied_stream_of_a_running_job_begins_again() {
+        assert!(begins_again(2, false));
+        assert!(!begins_again(1, false), "nothing is missing");
+        assert!(!begins_again(2, true), "its events are in SQL");
+    }
 
     #[test]
     fn the_events_of_a_running_job_are_never_given_up() {

@@ -281,7 +281,8 @@ impl Runner {
         assignment.instance = self.execution.context.fleet.instance(host);
         // The Island takes the difference of the two times.
         let limit_ms = assignment.deadline.unix_ms().saturating_sub(assignment.sent_at.unix_ms());
-        assignment.sent_at = self.execution.context.clock.steady();
+        let context = &self.execution.context;
+        assignment.sent_at = context.clock.for_receiver(context.fleet.time_of(host, Instant::now()));
         assignment.deadline = assignment.sent_at.plus_ms(limit_ms);
         let (execution, handle) = (self.execution.clone(), self.handle.clone());
         let mut trace = self.trace.child("assign", Kind::Client);

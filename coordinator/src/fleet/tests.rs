@@ -74,6 +74,7 @@ pub(crate) fn beat(slots: u32, jobs: &[AttemptKey]) -> Heartbeat {
         jobs: jobs.iter().map(job).collect(),
         models: vec![],
         control: None,
+        refusals: Vec::new(),
         headroom: Headroom { job_slots: slots, ram_mb: 1_000, vram_mb: 0, gpus: None },
         timestamp: Timestamp::from_unix_ms(0),
     }

@@ -6,6 +6,11 @@ use serde_json::{Map, Value};
 const TEMPLATE: u64 = 1024;
 /// Tokens that a picture may take.
 const PICTURE: u64 = 8192;
+/// Tokens that a sound may take besides those of its length.
+const SOUND: u64 = 256;
+/// Bytes of the address of a sound for which it has at most one token: the models that take most have 25 in a second, and hardly any speech
+/// is stored in less than 8 kbit/s.
+const SOUND_BYTES: u64 = 50;
 /// Bytes of a usual token of English text.
 const USUAL_BYTES: u64 = 4;
 
@@ -22,20 +27,25 @@ pub(crate) struct InputTokens {
 pub(crate) fn count(input: &Map<String, Value>) -> InputTokens {
     let mut total = Total::default();
     input.values().for_each(|value| total.add(value));
-    let Total { text, pictures } = total;
-    let pictures = pictures.saturating_mul(PICTURE);
-    InputTokens { max: text.saturating_add(pictures).saturating_add(TEMPLATE), usual: text / USUAL_BYTES }
+    let Total { text, pictures, sounds } = total;
+    let media = pictures.saturating_mul(PICTURE).saturating_add(sounds);
+    InputTokens { max: text.saturating_add(media).saturating_add(TEMPLATE), usual: text / USUAL_BYTES }
 }
 
 #[derive(Debug, Default)]
 struct Total {
     text: u64,
     pictures: u64,
+    /// Tokens of sounds.
+    sounds: u64,
 }
 
 impl Total {
     fn add(&mut self, value: &Value) {
         match value {
+            Value::String(text) if text.starts_with("data:audio/") => {
+                self.sounds += SOUND + text.len() as u64 / SOUND_BYTES;
+            }
             Value::String(text) if text.starts_with("data:") => self.pictures += 1,
             Value::String(text) => self.text += text.len() as u64,
             Value::Array(values) => values.iter().for_each(|value| self.add(value)),
@@ -68,6 +78,10 @@ mod tests {
             json!({"image_url": {"url": format!("data:image/png;base64,{}", "A".repeat(1_000_000))}});
         let seen = of(json!({"messages": [picture]}));
         assert!((PICTURE..PICTURE + TEMPLATE + 100).contains(&seen.max), "{seen:?}");
+        let sound =
+            json!({"input_audio": {"data": format!("data:audio/wav;base64,{}", "A".repeat(100_000))}});
+        let taken = of(json!({"messages": [sound]}));
+        assert!((2_000 + SOUND..2_200 + SOUND + TEMPLATE).contains(&taken.max), "{taken:?}");
         assert!(of(json!({"tools": [{"a": 1}, true]})).usual > 0);
     }
 }

@@ -61,7 +61,7 @@ impl Revocations {
             if sent.as_ref() == Some(&due) || (sent.is_none() && due.revoked.is_empty()) {
                 continue;
             }
-            let update = fabric::update(&self.url, &authority, &due.revoked, self.clock.now());
+            let update = fabric::update(&self.url, &authority, &due.revoked, self.clock.latest());
             let done = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,

@@ -104,7 +104,15 @@ fn gpu(free_mb: u64) -> Cow<'static, Vram> {
 }
 
 fn model(warm: bool) -> HostModel {
-    HostModel { url: "hf://a/b:m.gguf".into(), sha256: None, size_mb: 400, warm, free_slots: 1 }
+    HostModel {
+        url: "hf://a/b:m.gguf".into(),
+        sha256: None,
+        size_mb: 400,
+        warm,
+        free_slots: 1,
+        ram_mb: 0,
+        vram_mb: 0,
+    }
 }
 
 #[test]

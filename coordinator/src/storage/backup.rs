@@ -195,8 +195,11 @@ async fn prepare(pool: &Pool) -> Result<(), BackupError> {
         return Err(BackupError::Unbalanced(audit));
     }
     let mut tx = pool.begin().await.context("begin to change the copy")?;
+    // An attempt that was assigned may have executed since, so that it is not offered again as one that never was.
     sqlx::query(
-        "UPDATE jobs SET epoch = epoch + $1 WHERE status IN ('submitted', 'pending', 'queued', 'running')",
+        "UPDATE jobs SET epoch = epoch + $1, \
+         status = CASE WHEN status = 'queued' AND host_id IS NOT NULL THEN 'running' ELSE status END \
+         WHERE status IN ('submitted', 'pending', 'queued', 'running')",
     )
     .bind(EPOCHS)
     .execute(&mut *tx)

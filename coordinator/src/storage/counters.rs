@@ -43,7 +43,7 @@ const SCHEMA: [&str; 4] = [
 pub(crate) struct Counters {
     pool: Pool,
     /// Milliseconds by which the clock of a shared database is ahead of this machine's. All coordinators count by the
-    /// database's clock; times of callers are their own.
+    /// database's clock; times of callers are those of [`Clock::steady`](crate::clock::Clock::steady).
     ahead: Arc<AtomicI64>,
 }
 
@@ -207,7 +207,7 @@ impl Counters {
         Ok(())
     }
 
-    /// Records the nonce of a claim signed with this key until its signature expires. Returns `false` if it was recorded before.
+    /// Records the nonce of a claim signed with this key until its signature is too old by any clock. Returns `false` if it was recorded before.
     pub(crate) async fn use_nonce(
         &self,
         public_key: &str,

@@ -13,7 +13,7 @@ use crate::config::DatabaseUrl;
 const LOCK: i64 = 0x0069_736c_616e_6401;
 
 /// Name, and what follows `ON`.
-const INDEXES: [(&str, &str); 4] = [
+const INDEXES: [(&str, &str); 5] = [
     (
         "jobs_queue",
         "jobs (priority DESC, created_at, id) \
@@ -33,6 +33,7 @@ const INDEXES: [(&str, &str); 4] = [
         "jobs (account_id, created_at DESC, id DESC, status, workload_slug, api_key_id) \
          WHERE COALESCE(only_host, '') = '' AND status IN ('completed', 'failed', 'cancelled', 'timeout')",
     ),
+    ("ledger_earned", "ledger_entries (ledger, created_at) WHERE kind = 'settle'"),
 ];
 
 /// Builds the indexes that are missing. Returns `false` if another coordinator does it now.

@@ -32,22 +32,18 @@ fn read(row: &Row) -> Result<Payout, StoreError> {
     })
 }
 
-/// Accounts that earned something before a time. Reads every payment ever made: an Island may have left since, and
+/// Accounts that earned something before a time, whatever Islands they have now: an Island may have left since, and
 /// returned to another account.
 pub(crate) async fn earners(pool: &Pool, until: Timestamp) -> Result<Vec<AccountId>, StoreError> {
     let rows = sqlx::query(
-        "SELECT DISTINCT ledger FROM ledger_entries \
-         WHERE kind = 'settle' AND created_at < $1 AND ledger LIKE 'account:%'",
+        "SELECT id FROM accounts WHERE EXISTS (SELECT 1 FROM ledger_entries e \
+         WHERE e.ledger = 'account:' || accounts.id AND e.kind = 'settle' AND e.created_at < $1)",
     )
     .bind(until.unix_ms())
     .fetch_all(pool)
     .await
     .context("list the accounts with earnings")?;
-    let account = |row: &Row| {
-        let ledger: String = row.try_get("ledger").context("read a column")?;
-        Book::account_of_balance(&ledger).ok_or(StoreError::Corrupt { what: "ledger" })
-    };
-    rows.iter().map(account).collect()
+    rows.iter().map(|row| parsed(row, "id")).collect()
 }
 
 /// What an account earned before a time and was not paid yet, at most what it may spend: what it spent of its earnings

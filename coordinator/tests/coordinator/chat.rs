@@ -1,7 +1,7 @@
 //! `POST /chat/completions`.
 
 use island_coordinator::config::Config;
-use island_protocol::job::{Failure, FailureCode, Outcome};
+use island_protocol::{chat::CallDelta, event::AttemptEvent, job::{Failure, FailureCode, Outcome}};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
@@ -345,6 +345,90 @@ async fn invalid_formats_and_functions_are_refused() {
         }))
         .await;
         assert_eq!((status, &problem["param"]), (422, &json!(path)), "{problem}");
+    }
+}
+
+/// A part of a call; the first one has its id and function.
+fn part(begins: bool, arguments: &str, text: &str) -> AttemptEvent {
+    let part = CallDelta {
+        index: 0,
+        id: begins.then(|| "call_1".to_owned()),
+        name: begins.then(|| "f".to_owned()),
+        arguments: arguments.to_owned(),
+        text: text.to_owned(),
+    };
+    let (content, call) = (String::new(), Some(Box::new(part)));
+    AttemptEvent::Token { content, count: 1, reasoning: false, logprobs: Vec::new(), call }
+}
+
+fn calls(arguments: &str) -> Value {
+    json!([{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": arguments}}])
+}
+
+fn called(arguments: &str) -> Outcome {
+    Outcome::Completed {
+        usage: island_protocol::job::Usage::tokens(1, 3),
+        output: Some(json!({"content": null, "tool_calls": calls(arguments)})),
+        finish_reason: Some(island_protocol::job::FinishReason::ToolCalls),
+    }
+}
+
+#[tokio::test]
+async fn arguments_of_a_call_arrive_as_they_are_written_and_go_on_elsewhere() {
+    let hasty = |config: &mut Config| {
+        config.jobs.heartbeat_ms = 300;
+        config.jobs.lease_ms = 1_000;
+        config.jobs.stall_ms = 300;
+    };
+    let network = Network::start_with(hasty).await;
+    let mut island = Island::start(&network).await;
+    let request = chat(&network, |body| {
+        body["stream"] = json!(true);
+        body["tools"] = json!([{"type": "function", "function": {"name": "f"}}]);
+    });
+    let (answer, assignment) = tokio::join!(request.send(), async {
+        let assignment = island.take().await;
+        let events = vec![token("So: "), part(true, "{\"a\":", "<call>f {a")];
+        island.send(assignment.key, assignment.first_event, events).await;
+        assignment
+    });
+    let mut events = Events::of(answer.expect("answer"));
+    let first = loop {
+        let chunk = events.next().await.expect("an event").json();
+        if let Some(calls) = chunk["choices"][0]["delta"]["tool_calls"].as_array() {
+            break calls[0].clone();
+        }
+    };
+    let expected = json!({"index": 0, "id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{\"a\":"}});
+    assert_eq!(first, expected, "before the job has ended");
+    // The Island is lost: the next attempt continues what the model wrote.
+    assert_eq!(island.cancelled().await.key, assignment.key, "the lease ran out");
+    island.beat(&[]).await;
+    let again = island.take().await;
+    assert_eq!((again.key.job_id, again.continues.as_deref()), (assignment.key.job_id, Some("So: <call>f {a")));
+    island.send(again.key, again.first_event, vec![part(false, "1}", ":1}")]).await;
+    island.end(again.key, again.first_event + 1, called("{\"a\":1}")).await;
+    let rest: Vec<Event> = events.rest().await;
+    let chunks: Vec<Value> = rest[..rest.len() - 1].iter().map(Event::json).collect();
+    let deltas: Vec<&Value> =
+        chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["tool_calls"].as_array()).flatten().collect();
+    assert_eq!(deltas, [&json!({"index": 0, "function": {"arguments": "1}"}})]);
+    assert_eq!(chunks.last().expect("an end")["choices"][0]["finish_reason"], "tool_calls");
+}
+
+#[tokio::test]
+async fn a_call_that_was_sent_cannot_be_changed() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    for stream in [false, true] {
+        let request = chat(&network, |body| body["stream"] = json!(stream));
+        let (answer, ()) = tokio::join!(request.send(), async {
+            let assignment = island.take().await;
+            island.send(assignment.key, assignment.first_event, vec![part(true, "{\"a\":", "<call>f {a")]).await;
+            island.end(assignment.key, assignment.first_event + 1, called("{\"b\":1}")).await;
+        });
+        let text = answer.expect("answer").text().await.expect("a body");
+        assert!(text.contains("changed a call") && !text.contains("[DONE]"), "{text}");
     }
 }
 

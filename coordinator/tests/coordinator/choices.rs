@@ -42,7 +42,7 @@ fn likely(text: &str, logprob: f64) -> TokenLogprob {
 
 fn token_with(text: &str, logprob: f64) -> AttemptEvent {
     let logprobs = vec![likely(text, logprob)];
-    AttemptEvent::Token { content: text.to_owned(), count: 1, reasoning: false, logprobs }
+    AttemptEvent::Token { content: text.to_owned(), count: 1, reasoning: false, logprobs, call: None }
 }
 
 /// Runs jobs until each has written its seed, and returns their inputs in the order of the seeds.

@@ -42,6 +42,29 @@ fn introduction(host: HostId, key: &KeyPair, verb: ClaimVerb) -> Value {
     body
 }
 
+/// Nobody needs a key for a code, so that a flood from one network must not take those of others away.
+#[tokio::test]
+async fn a_client_gets_a_limited_number_of_codes() {
+    let network = Network::start_with(|config| {
+        config.http.trusted_proxies = vec!["127.0.0.0/8".parse().expect("a network")];
+    })
+    .await;
+    let pair = async |address: &str| {
+        let (host, key) = (HostId(Uuid::new_v4()), KeyPair::new_user());
+        let request = network.http.post(format!("{}/island/pairings", network.url));
+        let pairs = introduction(host, &key, ClaimVerb::Pair);
+        answer(request.header("x-forwarded-for", address).json(&pairs)).await.0
+    };
+    let mut statuses = Vec::new();
+    // More than two minutes allow.
+    for host in 1..=61 {
+        statuses.push(pair(&format!("2001:db8::{host}")).await);
+    }
+    assert_eq!(statuses[0], 200);
+    assert!(statuses.contains(&429), "{statuses:?}");
+    assert_eq!(pair("2001:db8:0:1::1").await, 200, "another network");
+}
+
 #[tokio::test]
 async fn a_signature_for_one_purpose_serves_no_other() {
     let network = Network::start().await;
@@ -113,7 +136,8 @@ async fn a_claim_for_one_account_does_nothing_to_the_island_of_another() {
     assert_eq!(enroll(&network, &network.consumer, host_id, &key).await.0, 200);
     assert_eq!(refused(&post(&network, "leave", &kept, None).await), "account_id");
 
-    let (status, body) = post(&network, "credentials", &signed(host_id, &key, ClaimVerb::Credentials), None).await;
+    let (status, body) =
+        post(&network, "credentials", &signed(host_id, &key, ClaimVerb::Credentials), None).await;
     let second: AccountId = serde_json::from_value(body["data"]["account_id"].clone()).expect("its account");
     assert_eq!(status, 200, "{body}");
     assert_ne!(first, second);

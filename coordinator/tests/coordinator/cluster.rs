@@ -179,6 +179,38 @@ async fn readers_at_the_other_coordinator_go_on_after_the_stream_was_lost() {
 }
 
 #[tokio::test]
+async fn a_reader_that_comes_after_the_stream_was_lost_gets_every_event() {
+    let (network, peer) = two().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let assignment = island.take().await;
+    let (key, first) = (assignment.key, assignment.first_event);
+    island.send(key, first, vec![token("a")]).await;
+    let subject = island_protocol::subjects::job_events(id.parse().expect("an id"));
+    let jetstream = network.jetstream().await;
+    let stored = jetstream.get_stream_no_info(JOB_EVENTS_STREAM).await.expect("the stream");
+    let is_published = async {
+        loop {
+            let last = stored.direct_get_last_for_subject(&subject).await;
+            if last.is_ok_and(|message| String::from_utf8_lossy(&message.payload).contains("\"a\"")) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("the first token in the stream", is_published).await;
+    jetstream.delete_stream(JOB_EVENTS_STREAM).await.expect("deleted");
+    island.send(key, first + 1, vec![token("b")]).await;
+    // The job has not ended: the events come from the fabric alone.
+    let mut stream = peer.stream(&network, &id, 0).await;
+    let mut seen = Vec::new();
+    soon("every event", read_until(&mut stream, &mut seen, "ab")).await;
+    assert!(island.end(key, first + 2, completed(1, 2)).await.committed);
+    seen.extend(stream.rest().await);
+    assert_eq!(numbers(&seen), (1..=seen.len() as u64).collect::<Vec<_>>());
+}
+
+#[tokio::test]
 async fn a_job_of_one_coordinator_is_cancelled_at_the_other() {
     let (network, peer) = two().await;
     let mut island = Island::start(&network).await;

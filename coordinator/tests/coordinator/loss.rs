@@ -1,6 +1,7 @@
 //! Lost Islands, runs and messages.
 
 use island_protocol::{
+    api::{HostCredentials, claim::ClaimVerb},
     event::AttemptEvent,
     fabric::Status,
     ids::{AttemptKey, InstanceId},
@@ -11,7 +12,8 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::support::{
-    island::{Island, completed, output, token},
+    answer,
+    island::{Island, completed, connect, output, signed, token},
     network::{Event, Network},
 };
 
@@ -377,10 +379,25 @@ async fn a_step_of_the_coordinators_clock_loses_no_lease() {
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
     let run = island.take().await;
+    let renew = async |body: &serde_json::Value| {
+        answer(network.http.post(format!("{}/island/credentials", network.url)).json(body)).await
+    };
+    let mut claims = Vec::new();
     for (work, ms) in ["3600000", "-3600000", "0"].into_iter().enumerate() {
         steps(ms);
         let reply = island.renew_until_answered(run.key, "run", work as u64, run.first_event - 1).await;
         assert!(reply.leases[0].held, "{ms}");
+        // A claim is accepted, and the credentials are valid for the fabric, whose clock is right.
+        let claim = signed(island.id, &island.key, ClaimVerb::Credentials);
+        let (status, body) = renew(&claim).await;
+        assert_eq!(status, 200, "{ms}: {body}");
+        let credentials: HostCredentials = serde_json::from_value(body["data"].clone()).expect("credentials");
+        connect(&credentials, island.id, &island.key).await.flush().await.expect("connected");
+        claims.push(claim);
+        for claim in &claims {
+            let (status, body) = renew(claim).await;
+            assert_eq!((status, &body["error"]["param"]), (422, &json!("nonce")), "{ms}: once only");
+        }
     }
     steps("3600000");
     assert!(island.register(&[run.key]).await.drop.is_empty());
@@ -393,6 +410,43 @@ async fn a_step_of_the_coordinators_clock_loses_no_lease() {
     assert!(age_ms.abs() < island_protocol::fabric::SIGNATURE_WINDOW_MS, "{age_ms}");
     steps("0");
     assert_eq!(network.job(&id).await["output"], "a");
+}
+
+#[tokio::test]
+async fn a_coordinator_that_started_while_its_clock_was_wrong_assigns_jobs() {
+    let mut network = Network::start_process(|_| {}).await;
+    let clock = network.path("clock");
+    let steps = |ms: &str| std::fs::write(&clock, ms).expect("the error of the clock");
+    for ms in ["-3600000", "3600000"] {
+        steps(ms);
+        network.kill();
+        assert!(network.start_failing(&format!("wall_clock=return({})", clock.display())).await);
+        steps("0");
+        let mut island = Island::start(&network).await;
+        let id = network.submit().await;
+        let run = island.take().await;
+        let age_ms = island_coordinator::clock::Clock::System.now().unix_ms() - run.sent_at.unix_ms();
+        assert!(age_ms.abs() < island_protocol::fabric::SIGNATURE_WINDOW_MS, "{ms}: {age_ms}");
+        island.end(run.key, run.first_event, completed(1, 1)).await;
+        assert_eq!(network.job(&id).await["status"], "completed");
+    }
+}
+
+#[tokio::test]
+async fn a_running_job_is_cancelled_while_the_fabric_is_away() {
+    let mut network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let run = island.take().await;
+    island.send(run.key, run.first_event, vec![token("a")]).await;
+    let mut stream = network.stream(&id, 0).await;
+    while stream.next().await.expect("the stream goes on").name != "token" {}
+    network.nats.down();
+    let cancelled = answer(network.call(reqwest::Method::DELETE, &format!("/jobs/{id}"))).await;
+    assert_eq!(cancelled, (200, json!({"data": {"id": id, "status": "cancelled"}})));
+    assert_eq!(stream.rest().await.last().expect("an end").name, "error");
+    let job = network.job(&id).await;
+    assert!(job["status"] == "cancelled" && job["usage"]["credits_used"].as_f64() > Some(0.0), "{job}");
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ use crate::support::{
     island::{Island, completed, token},
     network::Network,
     postgres::{MISSING, Server},
+    soon,
 };
 
 /// Tables that grow with the jobs that have ended.
@@ -26,12 +27,28 @@ const LARGE: [&str; 5] = ["jobs", "job_events", "job_event_pieces", "ledger_entr
 /// The names under which statements use them.
 const ALIASES: [&str; 3] = ["j", "e", "a"];
 /// Indexes over open jobs only, which may be read completely.
-const SMALL: [&str; 7] =
-    ["jobs_open", "jobs_open_of_account", "jobs_open_of_coordinator", "jobs_queue", "jobs_queue_of_cargo", "jobs_waiting", "jobs_unread"];
+const SMALL: [&str; 7] = [
+    "jobs_open",
+    "jobs_open_of_account",
+    "jobs_open_of_coordinator",
+    "jobs_queue",
+    "jobs_queue_of_cargo",
+    "jobs_waiting",
+    "jobs_unread",
+];
 
 /// Collects SQL.
 #[derive(Debug, Default, Clone)]
 struct Statements(Arc<Mutex<BTreeSet<String>>>);
+
+impl Statements {
+    /// Waits for a statement that begins so.
+    async fn has(&self, begin: &str) {
+        while !self.0.lock().expect("no panic").iter().any(|sql| sql.starts_with(begin)) {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+}
 
 impl<S: tracing::Subscriber> Layer<S> for Statements {
     fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
@@ -67,7 +84,8 @@ fn statements() -> &'static Statements {
     static STATEMENTS: OnceLock<Statements> = OnceLock::new();
     STATEMENTS.get_or_init(|| {
         let statements = Statements::default();
-        let only = tracing_subscriber::filter::Targets::new().with_target("sqlx::query", tracing::Level::DEBUG);
+        let only =
+            tracing_subscriber::filter::Targets::new().with_target("sqlx::query", tracing::Level::DEBUG);
         let subscriber = tracing_subscriber::registry().with(statements.clone().with_filter(only));
         tracing::subscriber::set_global_default(subscriber).expect("the only one of this process");
         statements
@@ -89,9 +107,13 @@ async fn no_request_reads_all_jobs_or_all_of_the_ledger() {
         }
         None => island_testing::skip("query plans of PostgreSQL", MISSING),
     }
-    for network in networks {
+    for mut network in networks {
         recorded.0.lock().expect("no panic").clear();
         use_everything(&network).await;
+        // A coordinator begins with a round of maintenance.
+        network.down().await;
+        network.up().await;
+        soon("a round of maintenance", recorded.has("DELETE FROM fabric_watchers")).await;
         let statements = recorded.0.lock().expect("no panic").clone();
         let pool = database::connect(&network.config.database).await;
         let mut faults = String::new();
@@ -112,6 +134,67 @@ async fn no_request_reads_all_jobs_or_all_of_the_ledger() {
     }
 }
 
+/// Creates a response in the background, and a batch of one request, and cancels both.
+async fn use_chats(network: &Network) {
+    let id_of = |body: &Value| body["id"].as_str().unwrap_or_else(|| panic!("an id: {body}")).to_owned();
+    let post = async |path: &str, body: &Value| {
+        let (status, body) = answer(network.call(Method::POST, path).json(body)).await;
+        assert!((200..300).contains(&status), "{path}: {status} {body}");
+        body
+    };
+    let response =
+        id_of(&post("/responses", &json!({"model": "echo", "input": "x", "background": true})).await);
+    network.get(&format!("/responses/{response}")).await;
+    network.get(&format!("/responses/{response}/input_items")).await;
+    post(&format!("/responses/{response}/cancel"), &json!({})).await;
+    let body = json!({"model": "echo", "messages": [{"role": "user", "content": "x"}]});
+    let line = json!({"custom_id": "x", "method": "POST", "url": "/v1/chat/completions", "body": body});
+    let part =
+        |head: &str, text: &str| format!("--b\r\nContent-Disposition: form-data; {head}\r\n\r\n{text}\r\n");
+    let file = part("name=\"file\"; filename=\"in.jsonl\"", &line.to_string());
+    let form = format!("{file}{}--b--\r\n", part("name=\"purpose\"", "batch"));
+    let upload =
+        network.call(Method::POST, "/files").header("Content-Type", "multipart/form-data; boundary=b");
+    let file = id_of(&answer(upload.body(form)).await.1);
+    let endpoint = "/v1/chat/completions";
+    let batch = json!({"input_file_id": file, "endpoint": endpoint, "completion_window": "24h"});
+    let batch = format!("/batches/{}", id_of(&post("/batches", &batch).await));
+    let reached = async |status: &str| {
+        while network.get(&batch).await["status"] != status {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the batch runs", reached("in_progress")).await;
+    post(&format!("{batch}/cancel"), &json!({})).await;
+    soon("the batch is cancelled", reached("cancelled")).await;
+    for path in ["/batches", "/files", &format!("/files/{file}"), &format!("/files/{file}/content")] {
+        let status = network.call(Method::GET, path).send().await.expect("answer").status();
+        assert!(status.is_success(), "{path}: {status}");
+    }
+}
+
+/// Calls what operators use of accounts and of the money.
+async fn use_accounts(network: &Network, admin: &Admin<'_>) {
+    let account = network.consumer.id;
+    for path in [
+        "/accounts".to_owned(),
+        "/accounts?email=consumer@example.org".to_owned(),
+        format!("/accounts/{account}"),
+        format!("/accounts/{account}/statement"),
+        format!("/accounts/{account}/quotas"),
+        format!("/accounts/{account}/api-keys"),
+        "/payouts".to_owned(),
+        "/audit-log".to_owned(),
+    ] {
+        admin.get(&path).await;
+    }
+    let quotas = json!({"quotas": {"month": {"requests": 1_000, "credits": 1_000}}, "reason": "test"});
+    let quotas = admin.post(&format!("/accounts/{account}/quotas"), &quotas).await;
+    assert_eq!(quotas.0, 200, "{quotas:?}");
+    let payout = admin.post("/payouts", &json!({"reason": "test"})).await;
+    assert!((200..300).contains(&payout.0), "{payout:?}");
+}
+
 /// Calls every route that reads or writes jobs, the ledger or the market.
 async fn use_everything(network: &Network) {
     let mut island = Island::start(network).await;
@@ -130,6 +213,9 @@ async fn use_everything(network: &Network) {
         "/account/ledger?limit=2&offset=1".to_owned(),
         format!("/account/ledger?after={entry}"),
         "/account/usage?workload=echo".to_owned(),
+        "/account/statement".to_owned(),
+        "/account/quotas".to_owned(),
+        "/webhooks".to_owned(),
         "/api-keys".to_owned(),
         "/jobs?limit=1&offset=1".to_owned(),
         format!("/jobs?after={open}"),
@@ -158,6 +244,12 @@ async fn use_everything(network: &Network) {
     ] {
         admin.get(path).await;
     }
+    use_accounts(network, &admin).await;
+    // With quotas, which are read before a job is accepted.
+    use_chats(network).await;
+    let advice = format!("{}/hosts/{}/advice", network.url, island.id);
+    let advice = answer(network.http.get(advice).bearer_auth(&network.owner.key)).await;
+    assert_eq!(advice.0, 200, "{advice:?}");
     network.stream(&id, 0).await.rest().await;
     for (method, path) in [
         (Method::POST, "/fabric/credentials".to_owned()),
@@ -198,7 +290,12 @@ async fn plan(pool: &AnyPool, sql: &str, on_postgres: bool) -> Vec<String> {
     conn.execute(sqlx::raw_sql(settings)).await.expect("set");
     let prepare = format!("PREPARE statement AS {sql}");
     let prepared = conn.execute(sqlx::raw_sql(AssertSqlSafe(prepare))).await;
-    prepared.unwrap_or_else(|error| panic!("{error}: {sql}"));
+    if let Err(error) = prepared {
+        let is_untyped = error.to_string().contains("could not determine data type");
+        assert!(is_untyped, "{error}: {sql}");
+        conn.close().await.expect("closed");
+        return Vec::new();
+    }
     let parameters = (1..100).take_while(|n| sql.contains(&format!("${n}"))).count();
     let values = vec!["NULL"; parameters].join(", ");
     let values = if parameters == 0 { String::new() } else { format!("({values})") };
@@ -232,7 +329,10 @@ fn reads_everything(line: &str) -> bool {
         return after("on").is_some_and(is_large);
     }
     let is_index_scan = line.contains("Index Scan using") || line.contains("Index Only Scan using");
-    is_index_scan && !line.contains("(restricted)") && after("on").is_some_and(is_large) && !is_small(after("using"))
+    is_index_scan
+        && !line.contains("(restricted)")
+        && after("on").is_some_and(is_large)
+        && !is_small(after("using"))
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn chat(network: &Network, change: impl FnOnce(&mut Value)) -> RequestBuilder {
 }
 
 fn thought(content: &str) -> AttemptEvent {
-    AttemptEvent::Token { content: content.to_owned(), count: 2, reasoning: true, logprobs: Vec::new() }
+    AttemptEvent::Token { content: content.to_owned(), count: 2, reasoning: true, logprobs: Vec::new(), call: None }
 }
 
 #[tokio::test]
@@ -193,6 +193,60 @@ async fn pictures_go_only_to_models_that_take_them() {
         let error: Value = answer.json().await.expect("json");
         assert!(error["error"]["message"].as_str().expect("message").contains(problem), "{error}");
     }
+}
+
+#[tokio::test]
+async fn sounds_go_only_to_models_that_take_them() {
+    let network = Network::start_with(|config| {
+        std::fs::write(config.catalogue.dir.join("mmproj.gguf"), "a projector").expect("its file");
+        let text = ECHO
+            .replace("slug = \"echo\"", "slug = \"listener\"")
+            .replace("aliases = [\"parrot\"]", "[[artifacts]]\nname = \"mmproj\"\nurl = \"file://mmproj.gguf\"")
+            .replace("[input_schema]", "[engine]\ntask = \"audio-text-to-text\"\n[input_schema]");
+        assert!(text.contains("audio-text"), "{text}");
+        std::fs::write(config.catalogue.dir.join("listener.toml"), text).expect("cargo file");
+    })
+    .await;
+    let mut island = Island::start(&network).await;
+    let given = |part: Value| json!([{"role": "user", "content": [part, {"type": "text", "text": "What?"}]}]);
+    let sound = json!({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "mp3"}});
+    let address = json!({"type": "audio_url", "audio_url": {"url": "data:audio/mpeg;base64,AAAA"}});
+    let sent = given(json!({"type": "input_audio", "input_audio": {"data": "data:audio/mpeg;base64,AAAA"}}));
+    for (model, part) in [("listener", sound.clone()), ("some-model", address)] {
+        let request = chat(&network, |body| {
+            body["model"] = json!(model);
+            body["messages"] = given(part);
+        });
+        let (answer, input) = tokio::join!(request.send(), async {
+            let assignment = island.take().await;
+            island.send(assignment.key, assignment.first_event, vec![token("x")]).await;
+            island.end(assignment.key, assignment.first_event + 1, completed(1, 1)).await;
+            assignment.input
+        });
+        assert_eq!(answer.expect("answer").json::<Value>().await.expect("json")["model"], "listener");
+        assert_eq!(input["messages"], sent);
+    }
+    let picture = json!({"type": "image_url", "image_url": {"url": PIXEL}});
+    let elsewhere = json!({"type": "audio_url", "audio_url": {"url": "https://example.org/a.wav"}});
+    let unnamed = json!({"type": "input_audio", "input_audio": {"data": "AAAA"}});
+    for (model, messages, problem) in [
+        ("echo", given(sound.clone()), "takes no sounds"),
+        ("listener", given(picture), "takes no pictures"),
+        ("listener", given(elsewhere), "not fetched"),
+        ("listener", given(unnamed), "with its format"),
+        ("listener", json!([{"role": "user", "content": vec![sound; 9]}]), "at most 8 sounds"),
+    ] {
+        let request = chat(&network, |body| {
+            body["model"] = json!(model);
+            body["messages"] = messages;
+        });
+        let answer = request.send().await.expect("answer");
+        assert_eq!(answer.status().as_u16(), 422);
+        let error: Value = answer.json().await.expect("json");
+        assert!(error["error"]["message"].as_str().expect("message").contains(problem), "{error}");
+    }
+    let models: Value = network.call(Method::GET, "/models/listener").send().await.expect("answer").json().await.expect("json");
+    assert_eq!(models["input_modalities"], json!(["text", "audio"]));
 }
 
 #[test]

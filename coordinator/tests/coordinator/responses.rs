@@ -20,7 +20,7 @@ fn request(network: &Network, change: impl FnOnce(&mut Value)) -> RequestBuilder
 }
 
 fn thought(content: &str) -> AttemptEvent {
-    AttemptEvent::Token { content: content.to_owned(), count: 1, reasoning: true, logprobs: Vec::new() }
+    AttemptEvent::Token { content: content.to_owned(), count: 1, reasoning: true, logprobs: Vec::new(), call: None }
 }
 
 /// Creates a response whose job writes these events and ends so. Returns it and the input of the job.

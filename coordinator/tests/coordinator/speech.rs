@@ -141,7 +141,8 @@ async fn the_first_part_of_a_long_text_is_sent_while_the_rest_is_spoken() {
     }
     assert_eq!(samples(&file), [1000; 1600]);
     drop(response);
-    assert_eq!(island.cancelled().await.key, rest.key, "what nobody receives is not spoken");
+    // What nobody receives is not spoken. The part behind it may have been assigned meanwhile, and be stopped first.
+    while island.cancelled().await.key != rest.key {}
 }
 
 #[tokio::test]

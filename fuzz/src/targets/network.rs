@@ -1,4 +1,4 @@
-//! Connections of containers to the outside.
+//! Connections of containers to the outside, and answers of file servers.
 
 use std::{
     sync::{
@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use island_cache::head;
 use island_runtimes_api::JobLog;
 use island_runtimes_egress::{Bounds, Gate, gate::SOCKET_FILE, testing::Town};
 use tokio::{
@@ -18,6 +19,25 @@ use tokio::{
 
 use super::{file, folder};
 use crate::corpus::parts;
+
+/// The head of a file server's answer: its status, and its fields, one a line. What no answer may have as an effect is asserted where it is
+/// read.
+pub(super) fn answer(input: &[u8]) -> bool {
+    let mut lines = input.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    let first = lines.next().unwrap_or_default();
+    let status =
+        first.split(|byte| *byte == b' ').nth(1).and_then(|word| str::from_utf8(word).ok()?.parse().ok());
+    let Some(status) = status else { return false };
+    let field = |line: &'_ [u8]| {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        Some((line[..colon].to_vec(), line[colon + 1..].trim_ascii().to_vec()))
+    };
+    let fields: Vec<(Vec<u8>, Vec<u8>)> =
+        lines.take_while(|line| !line.is_empty()).filter_map(field).collect();
+    let fields: Vec<(&[u8], &[u8])> =
+        fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice())).collect();
+    head::read(status, &fields)
+}
 
 /// What a program sends to the proxy, and what the outside answers. A plain request that is forwarded has one field `Host`, with the
 /// declared address, and no field for the proxy.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
-use island_protocol::event::{END_GAP, JobEvent};
+use island_protocol::event::{END_GAP, JobEvent, Numbered};
 use serde_json::Value;
 
 use super::{
@@ -157,9 +157,9 @@ fn of_money(network: &Network) -> Vec<String> {
              WHERE u.ledger = b.ledger), 0) <> coalesce(sum(e.amount), 0)",
         ),
         (
-            "a job without a result was charged",
+            "a job that failed was charged",
             "SELECT j.id, j.status, sum(e.amount) FROM jobs j JOIN ledger_entries e ON e.job_id = j.id \
-             AND e.ledger = 'account:' || j.account_id WHERE j.status IN ('failed', 'timeout') \
+             AND e.ledger = 'account:' || j.account_id WHERE j.status = 'failed' \
              GROUP BY j.id, j.status HAVING sum(e.amount) <> 0",
         ),
         (
@@ -174,7 +174,26 @@ fn of_money(network: &Network) -> Vec<String> {
              OR status IN ('failed', 'timeout') AND (error_code IS NULL OR completed_at IS NULL)",
         ),
     ];
-    checks.iter().flat_map(|(what, sql)| rows(network, what, sql)).collect()
+    let mut violations: Vec<String> =
+        checks.iter().flat_map(|(what, sql)| rows(network, what, sql)).collect();
+    violations.extend(of_timeouts(network));
+    violations
+}
+
+/// A job whose time was over costs what was delivered of it, so it costs something only if something was delivered.
+fn of_timeouts(network: &Network) -> Vec<String> {
+    let charged = "SELECT j.id, v.events FROM jobs j JOIN job_events v ON v.job_id = j.id \
+                   JOIN ledger_entries e ON e.job_id = j.id AND e.ledger = 'account:' || j.account_id \
+                   WHERE j.status = 'timeout' GROUP BY j.id, v.events HAVING sum(e.amount) <> 0";
+    let rows = network.query(charged).into_iter();
+    let empty = rows.filter(|row| !has_output(&row[1]));
+    empty.map(|row| format!("a job without output was charged when its time was over: {}", row[0])).collect()
+}
+
+/// Whether stored events contain text.
+fn has_output(events: &str) -> bool {
+    let events: Vec<Numbered<JobEvent>> = serde_json::from_str(events).expect("stored events are JSON");
+    events.iter().any(|event| matches!(event.event, JobEvent::Token { .. }))
 }
 
 /// No Island keeps the events of a job that has ended, and none leaves a process behind when it stops.
@@ -230,6 +249,17 @@ mod tests {
 
     fn error() -> JobEvent {
         JobEvent::Error { error: "lost".to_owned(), code: "island_lost".to_owned() }
+    }
+
+    #[test]
+    fn a_job_whose_time_was_over_has_output_if_it_has_a_token() {
+        let stored = |events: Vec<JobEvent>| {
+            let numbered = events.into_iter().zip(1..).map(|(event, n)| Numbered { n, event });
+            serde_json::to_string(&numbered.collect::<Vec<_>>()).expect("JSON")
+        };
+        let token = JobEvent::token("one0".to_owned());
+        assert!(has_output(&stored(vec![JobEvent::status("queued"), token, error()])));
+        assert!(!has_output(&stored(vec![JobEvent::status("queued"), error()])));
     }
 
     #[test]

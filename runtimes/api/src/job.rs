@@ -13,7 +13,7 @@ use std::{
 
 use island_protocol::{
     cargo::CargoSpec,
-    chat::TokenLogprob,
+    chat::{CallDelta, TokenLogprob},
     event::{AttemptEvent, Image},
     ids::AttemptKey,
 };
@@ -80,12 +80,18 @@ impl EventSink {
 
     /// Sends a piece of an answer with the probabilities of its tokens.
     pub fn token_with_logprobs(&self, content: String, count: u32, logprobs: Vec<TokenLogprob>) {
-        self.send(AttemptEvent::Token { content, count, reasoning: false, logprobs });
+        self.send(AttemptEvent::Token { content, count, reasoning: false, logprobs, call: None });
+    }
+
+    /// Sends a part of a tool call that stands for `count` model tokens.
+    pub fn call(&self, part: CallDelta, count: u32) {
+        let (content, call) = (String::new(), Some(Box::new(part)));
+        self.send(AttemptEvent::Token { content, count, reasoning: false, logprobs: Vec::new(), call });
     }
 
     /// Sends a piece of the reasoning before an answer.
     pub fn reasoning(&self, content: String, count: u32) {
-        self.send(AttemptEvent::Token { content, count, reasoning: true, logprobs: Vec::new() });
+        self.send(AttemptEvent::Token { content, count, reasoning: true, logprobs: Vec::new(), call: None });
     }
 
     /// Sends step `step` of `total` of `phase`.

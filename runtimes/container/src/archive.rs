@@ -23,6 +23,9 @@ use std::{
 pub use bundle::Bundle;
 pub use packing::Source;
 
+/// Maximum unpacked bytes of one image: the sum of all of its layers, each as often as the image names it.
+const MAX_IMAGE_BYTES: u64 = 16 << 30;
+
 /// Why a file is not accepted as an image.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
@@ -58,7 +61,12 @@ impl ArchiveError {
 #[derive(Debug)]
 pub enum Archive {
     /// The files of one file system, to be imported.
-    Rootfs(Source),
+    Rootfs {
+        /// The file.
+        source: Source,
+        /// Its unpacked length in bytes.
+        unpacked: u64,
+    },
     /// An image with its configuration, to be loaded.
     Image(Bundle),
 }
@@ -68,16 +76,16 @@ impl Archive {
     pub fn examine(path: &Path) -> Result<Self, ArchiveError> {
         let source = Source::of(path)?;
         if is_image(&first_name(&source)?) {
-            return Bundle::examine(source).map(Self::Image);
+            return Bundle::examine(source, MAX_IMAGE_BYTES).map(Self::Image);
         }
-        layer::check(source.open(&|_| ())?)?;
-        Ok(Self::Rootfs(source))
+        let unpacked = layer::check(source.open(&|_| ())?)?;
+        Ok(Self::Rootfs { source, unpacked })
     }
 
     /// Writes what the daemon reads: a plain tar. Blocks.
     pub fn write(&self, mut to: impl Write, read: impl Fn(u64)) -> Result<(), ArchiveError> {
         match self {
-            Self::Rootfs(source) => {
+            Self::Rootfs { source, .. } => {
                 io::copy(&mut source.open(&read)?, &mut to)?;
             }
             Self::Image(bundle) => bundle.write(&mut to, &read)?,
@@ -89,8 +97,16 @@ impl Archive {
     /// Length of the file; `write` reports how much of it was read.
     pub fn file_bytes(&self) -> u64 {
         match self {
-            Self::Rootfs(source) => source.length(),
+            Self::Rootfs { source, .. } => source.length(),
             Self::Image(bundle) => bundle.source().length(),
+        }
+    }
+
+    /// Bytes that the daemon writes at most when it unpacks the image.
+    pub fn unpacked_bytes(&self) -> u64 {
+        match self {
+            Self::Rootfs { unpacked, .. } => *unpacked,
+            Self::Image(bundle) => bundle.unpacked_bytes(),
         }
     }
 }

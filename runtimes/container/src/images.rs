@@ -7,7 +7,10 @@ mod retention;
 use std::{
     collections::{BTreeSet, HashMap},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::UNIX_EPOCH,
 };
 
@@ -28,7 +31,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::task::TaskTracker;
 
 pub use reference::Reference;
-use retention::{StoredImage, excess};
+use retention::{MAX_BYTES, StoredImage, excess, is_too_large};
 
 use crate::{
     archive::{Archive, ArchiveError},
@@ -92,6 +95,8 @@ pub struct Image {
 pub struct Images {
     daemon: Daemon,
     known: Mutex<HashMap<String, Known>>,
+    /// Unpacked bytes of the image files that are being loaded.
+    coming: AtomicU64,
     bringing: TaskTracker,
 }
 
@@ -141,7 +146,7 @@ fn unnamed(file: &Path) -> Result<String, Failure> {
 impl Images {
     /// Creates one without images.
     pub fn new(daemon: Daemon) -> Self {
-        Self { daemon, known: Mutex::default(), bringing: TaskTracker::new() }
+        Self { daemon, known: Mutex::default(), coming: AtomicU64::default(), bringing: TaskTracker::new() }
     }
 
     /// Follows the loading of an image; completes at once if it is loaded.
@@ -177,25 +182,35 @@ impl Images {
     }
 
     async fn load(&self, wanted: &Wanted, state: &watch::Sender<State>) -> Result<Image, Failure> {
-        if let Some(image) = self.inspect(&wanted.name).await? {
+        if let Some((image, _)) = self.inspect(&wanted.name).await? {
             return Ok(image);
         }
         match &wanted.origin {
             Origin::File(path) => self.unpack(&wanted.name, path, state).await?,
             Origin::Registry(reference) => self.pull(&wanted.name, reference, state).await?,
         }
-        self.remove_excess().await;
+        self.remove_excess(None).await;
         let missing = || {
             Failure::of_host(
                 FailureCode::RuntimeCrashed,
                 "the container daemon removed the image immediately",
             )
         };
-        self.inspect(&wanted.name).await?.ok_or_else(missing)
+        let (image, bytes) = self.inspect(&wanted.name).await?.ok_or_else(missing)?;
+        if is_too_large(bytes) {
+            // How far an image of a registry unpacks is known only afterwards.
+            let pulled = match &wanted.origin {
+                Origin::File(_) => None,
+                Origin::Registry(reference) => Some(reference.to_string()),
+            };
+            self.remove(wanted.name.clone(), pulled).await;
+            return Err(too_large());
+        }
+        Ok(image)
     }
 
-    /// Returns the image of this name, if the daemon has it and it is acceptable.
-    async fn inspect(&self, name: &str) -> Result<Option<Image>, Failure> {
+    /// Returns the image of this name and its size in bytes, if the daemon has it and it is acceptable.
+    async fn inspect(&self, name: &str) -> Result<Option<(Image, u64)>, Failure> {
         let found = match self.daemon.quick.inspect_image(name).await {
             Ok(found) => found,
             Err(error) if is_missing(&error) => return Ok(None),
@@ -209,7 +224,8 @@ impl Images {
         let some = |words: Option<Vec<String>>| words.is_some_and(|words| !words.is_empty());
         let has_program = some(config.entrypoint) || some(config.cmd);
         let cleared = cleared(&config.env.unwrap_or_default());
-        Ok(found.id.map(|id| Image { id, has_program, cleared }))
+        let bytes = found.size.unwrap_or(0).max(0) as u64;
+        Ok(found.id.map(|id| (Image { id, has_program, cleared }, bytes)))
     }
 
     async fn unpack(&self, name: &str, path: &Path, state: &watch::Sender<State>) -> Result<(), Failure> {
@@ -218,12 +234,14 @@ impl Images {
             tokio::task::spawn_blocking(move || Archive::examine(&path)).await
         };
         let archive = examined.map_err(|_| reading_failed())?.map_err(|error| unusable(&error))?;
+        let coming = Coming::new(&self.coming, archive.unpacked_bytes());
+        self.make_room(coming.all()).await?;
         let total = archive.file_bytes();
         let report = {
             let state = state.clone();
             move |done| drop(state.send_replace(State::Coming { done, total }))
         };
-        let is_rootfs = matches!(archive, Archive::Rootfs(_));
+        let is_rootfs = matches!(archive, Archive::Rootfs { .. });
         let (bytes, writing) = feed::feed(archive, report);
         let body = body_try_stream(bytes);
         let loading = async {
@@ -256,31 +274,54 @@ impl Images {
     ) -> Result<(), Failure> {
         let whole = reference.to_string();
         let options = CreateImageOptionsBuilder::new().from_image(&whole).build();
-        let mut parts: HashMap<String, (u64, u64)> = HashMap::new();
-        let pulled = last(self.daemon.slow.create_image(Some(options), None, None), |info| {
-            let progress = info.progress_detail?;
-            let part = (progress.current?.max(0) as u64, progress.total?.max(0) as u64);
-            parts.insert(info.id?, part);
-            let (done, total) = parts.values().fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+        let mut parts = Parts::default();
+        let mut reports = std::pin::pin!(self.daemon.slow.create_image(Some(options), None, None));
+        while let Some(report) = reports.next().await {
+            let info = report.map_err(|error| {
+                let failure = failed("pull the image", &error);
+                Failure { code: FailureCode::ModelUnavailable, ..failure }
+            })?;
+            let (Some(id), Some(progress)) = (info.id, info.progress_detail) else { continue };
+            let bytes = |number: Option<i64>| number.map(|number| number.max(0) as u64);
+            let (Some(done), Some(total)) = (bytes(progress.current), bytes(progress.total)) else {
+                continue;
+            };
+            let (done, total) = parts.note(id, done, total);
+            if is_too_large(total) {
+                // The end of the request ends the download.
+                return Err(too_large());
+            }
             state.send_replace(State::Coming { done, total });
-            None
-        });
-        pulled.await.map_err(|error| {
-            let failure = failed("pull the image", &error);
-            Failure { code: FailureCode::ModelUnavailable, ..failure }
-        })?;
+        }
         self.tag(&whole, name).await
     }
 
-    /// Removes images that were not used for long. An image in use stays: the daemon refuses to remove it.
-    async fn remove_excess(&self) {
+    /// Removes images until one of this size can be unpacked.
+    ///
+    /// # Errors
+    /// The images in use leave no place for it.
+    async fn make_room(&self, coming: u64) -> Result<(), Failure> {
+        let left = self.remove_excess(Some(coming)).await;
+        if is_too_large(left.saturating_add(coming)) {
+            let message = "the images of running containers leave no space for this one";
+            return Err(Failure::of_host(FailureCode::DiskFull, message));
+        }
+        Ok(())
+    }
+
+    /// Removes images that were not used for long, so that images of `coming` bytes fit. An image in use stays: the daemon refuses to remove
+    /// it. Returns the bytes of the images that are left.
+    async fn remove_excess(&self, coming: Option<u64>) -> u64 {
         let ours = [("reference".to_owned(), vec![format!("{PREFIX}*")])].into_iter().collect();
         let options = ListImagesOptionsBuilder::new().filters(&ours).build();
         let found = match self.daemon.quick.list_images(Some(options)).await {
             Ok(found) => found,
-            Err(error) => return tracing::warn!(%error, "images cannot be listed"),
+            Err(error) => {
+                tracing::warn!(%error, "images cannot be listed");
+                return 0;
+            }
         };
-        let kept = {
+        let kept: Vec<_> = {
             let known = self.known();
             let now = Instant::now();
             let used = |name: &str| {
@@ -293,17 +334,27 @@ impl Images {
             });
             named.collect()
         };
-        for StoredImage { name, references, .. } in excess(kept) {
-            self.known().remove(&name);
-            // The last one removes the content.
-            for reference in std::iter::once(name).chain(references) {
-                let removed = self.daemon.quick.remove_image(&reference, None::<RemoveImageOptions>, None);
-                if let Err(error) = removed.await {
-                    tracing::debug!(image = reference, %error, "an image could not be removed");
-                    break;
-                }
+        let mut left = kept.iter().fold(0_u64, |sum, image| sum.saturating_add(image.bytes));
+        for StoredImage { name, references, bytes, .. } in excess(kept, coming) {
+            if self.remove(name, references).await {
+                left = left.saturating_sub(bytes);
             }
         }
+        left
+    }
+
+    /// Removes an image and other references to it. Returns whether all were removed.
+    async fn remove(&self, name: String, references: impl IntoIterator<Item = String>) -> bool {
+        self.known().remove(&name);
+        // The last one removes the content.
+        for reference in std::iter::once(name).chain(references) {
+            let removed = self.daemon.quick.remove_image(&reference, None::<RemoveImageOptions>, None);
+            if let Err(error) = removed.await {
+                tracing::debug!(image = reference, %error, "an image could not be removed");
+                return false;
+            }
+        }
+        true
     }
 
     async fn tag(&self, image: &str, name: &str) -> Result<(), Failure> {
@@ -318,6 +369,49 @@ impl Images {
     fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
         self.known.lock()
     }
+}
+
+/// Bytes of an image that is being unpacked, as a part of all of them.
+struct Coming<'a> {
+    all: &'a AtomicU64,
+    bytes: u64,
+}
+
+impl<'a> Coming<'a> {
+    fn new(all: &'a AtomicU64, bytes: u64) -> Self {
+        all.fetch_add(bytes, Ordering::Relaxed);
+        Self { all, bytes }
+    }
+
+    /// Bytes of all images that are being unpacked.
+    fn all(&self) -> u64 {
+        self.all.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// The parts of an image that is being pulled: loaded and total bytes of each, as the daemon reports them.
+#[derive(Debug, Default)]
+struct Parts(HashMap<String, (u64, u64)>);
+
+impl Parts {
+    /// Notes a report about one part, and returns the sums. The total of a part never decreases.
+    fn note(&mut self, id: String, done: u64, total: u64) -> (u64, u64) {
+        let part = self.0.entry(id).or_default();
+        *part = (done, part.1.max(total));
+        let add =
+            |sum: (u64, u64), part: &(u64, u64)| (sum.0.saturating_add(part.0), sum.1.saturating_add(part.1));
+        self.0.values().fold((0, 0), add)
+    }
+}
+
+fn too_large() -> Failure {
+    invalid_cargo(format!("the image has more than {} GB", MAX_BYTES >> 30))
 }
 
 /// The references that pulling an image by its digest left beside our name. None if it has a name of others: then it is not ours alone.
@@ -408,6 +502,27 @@ mod tests {
             "NVIDIA_VISIBLE_DEVICES",
         ];
         assert_eq!(cleared(&image.map(str::to_owned)), names);
+    }
+
+    #[test]
+    fn totals_of_parts_are_added_and_never_decrease() {
+        let mut parts = Parts::default();
+        assert_eq!(parts.note("a".to_owned(), 5, 10), (5, 10));
+        assert_eq!(parts.note("b".to_owned(), 1, 30), (6, 40));
+        assert_eq!(parts.note("a".to_owned(), 2, 0), (3, 40), "it is being extracted");
+        assert_eq!(parts.note("c".to_owned(), u64::MAX, u64::MAX), (u64::MAX, u64::MAX));
+    }
+
+    #[test]
+    fn images_that_are_unpacked_at_one_time_count_together() {
+        let all = AtomicU64::new(0);
+        let first = Coming::new(&all, 5);
+        let second = Coming::new(&all, 7);
+        assert_eq!((first.all(), second.all()), (12, 12));
+        drop(first);
+        assert_eq!(second.all(), 7);
+        drop(second);
+        assert_eq!(all.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 use crate::{
     reasoning::Splitter,
     sampling::Sampling,
-    tools::Offer,
+    tools::calls::CallFinder,
     vision::{Placed as PlacedPicture, Span, keepable, position_shift},
 };
 
@@ -44,8 +44,8 @@ pub struct Job {
     pub sampling: Sampling,
     /// Texts that end the reply.
     pub stops: Vec<String>,
-    /// Functions that the reply may call.
-    pub offer: Option<Offer>,
+    /// Finds its calls, if functions are offered.
+    pub calls: Option<CallFinder>,
     /// Separates its reasoning, if the model reasons.
     pub reasoning: Option<Reasoning>,
     /// Restricts the tokens that may be chosen.

@@ -16,7 +16,7 @@
 //! | [`sampling`] | from logits to a token; random draws depend only on seed and position |
 //! | [`logprobs`] | probabilities of tokens, kept until their text is sent |
 //! | [`text`], [`stop`] | tokens to whole characters, and the end at a stop text |
-//! | [`vision`] | pictures in a prompt |
+//! | [`vision`] | pictures and sounds in a prompt |
 //! | [`encoder`] | models that embed or rank texts |
 //! | [`engine`] | the thread that owns the context and batches all running jobs |
 //! | [`runtime`] | the engine interface |

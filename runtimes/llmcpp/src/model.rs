@@ -39,7 +39,7 @@ pub struct Model {
     pub delimiters: Vec<LlamaToken>,
     /// Control tokens that are parts of calls of functions: their text is needed where functions are offered.
     pub call_marks: Vec<LlamaToken>,
-    /// Its projector for pictures; `None` if it does not see.
+    /// Its projector; `None` if it takes neither pictures nor sounds.
     pub vision: Option<Vision>,
     /// Where its layers are.
     pub placement: Placement,

@@ -12,8 +12,8 @@ use crate::{
     vision::{Picture, Placed},
 };
 
-/// Encloses the number of a picture in the text of a message. From the private use area; texts of users do not contain it.
-pub const PICTURE: char = '\u{f8f6}';
+/// Encloses the number of a picture or sound in the text of a message. From the private use area; texts of users do not contain it.
+pub const MEDIA: char = '\u{f8f6}';
 /// Encloses the number of a message in a rendering with numbers in place of texts. From the private use area.
 const MARK: char = '\u{f8f7}';
 
@@ -42,7 +42,7 @@ pub fn encode(
         .chain(messages.iter().flat_map(|message| message.calls.iter().chain(&message.responses)));
     let reasoning = messages.iter().filter_map(|message| message.reasoning.clone());
     let mut parts = parts.map(ToString::to_string).chain(reasoning);
-    if !parts.all(|part| !part.contains(PICTURE) && is_harmless(model, &part)) {
+    if !parts.all(|part| !part.contains(MEDIA) && is_harmless(model, &part)) {
         let refusal =
             "a function, a call of one or a reasoning contains text that the model reads as control tokens";
         return Err(Failure::of_job(FailureCode::InvalidInput, refusal));
@@ -173,7 +173,7 @@ fn with_pictures(
     let mut tokens: Vec<LlamaToken> = bos.into_iter().collect();
     let mut placed = Vec::new();
     for (text, has_control) in pieces {
-        for (position, part) in text.split(PICTURE).enumerate() {
+        for (position, part) in text.split(MEDIA).enumerate() {
             // Numbers are between the marks of a pair.
             if position % 2 == 0 {
                 tokens.extend(tokenize(model, part, *has_control));
@@ -184,7 +184,7 @@ fn with_pictures(
         }
     }
     if placed.len() != pictures.len() {
-        let refusal = "the model's chat template does not write each picture once";
+        let refusal = "the model's chat template does not write each picture and sound once";
         return Err(Failure::of_job(FailureCode::ModelRejected, refusal));
     }
     Ok((tokens, placed))

@@ -29,6 +29,9 @@ const MESSAGE: &str = "<|message|>";
 /// Each ends the text of a message.
 const ENDS: [&str; 5] = ["<|end|>", "<|call|>", "<|return|>", "<|start|>", CHANNEL];
 const CHANNEL_TAGS: [&str; 6] = ["<|end|>", "<|call|>", "<|return|>", "<|start|>", CHANNEL, MESSAGE];
+/// Calls are passed on in a form that [`crate::tools::calls`] finds.
+const CALL: &str = "<tool_call>{\"name\": ";
+const CALL_END: &str = "</tool_call>";
 /// Begins the recipient of a message, if it is a function.
 const TO_FUNCTION: &str = "to=functions.";
 
@@ -110,8 +113,8 @@ enum State {
     Answer,
     /// Before the text of a message.
     Header,
-    /// In the arguments of a call of this function.
-    Call(String),
+    /// In the arguments of a call.
+    Call,
 }
 
 /// Separates a growing reply. Text that may be a delimiter is held back until that is certain.
@@ -128,6 +131,7 @@ impl Splitter {
     /// A reply whose prompt opened its reasoning if `is_opened`, and of which `reasoning` and `answer` were delivered.
     pub fn new(format: Format, is_opened: bool, reasoning: &str, answer: &str) -> Self {
         let state = match (format, answer.is_empty()) {
+            (Format::Channels, false) if ends_in_call(answer) => State::Call,
             (_, false) => State::Answer,
             (_, true) if !reasoning.is_empty() || is_opened => State::Reasoning,
             (Format::Tags(..), true) => State::Start,
@@ -159,11 +163,10 @@ impl Splitter {
         let held = std::mem::take(&mut self.held);
         let part = match self.state {
             State::Reasoning => Part::Reasoning(held.trim_end().to_owned()),
-            State::Call(name) => Part::Answer(call(&name, &held)),
             State::Between => return Vec::new(),
             // A reply that ends in a header has no text there.
             State::Header if held.contains(CHANNEL) => return Vec::new(),
-            State::Start | State::Answer | State::Header => Part::Answer(held),
+            State::Start | State::Answer | State::Header | State::Call => Part::Answer(held),
         };
         let is_empty = matches!(&part, Part::Reasoning(text) | Part::Answer(text) if text.is_empty());
         if is_empty { Vec::new() } else { vec![part] }
@@ -188,10 +191,10 @@ impl Splitter {
                 }
                 false
             }
-            (Format::Channels, State::Header) => self.header(),
+            (Format::Channels, State::Header) => self.header(parts),
             (Format::Channels, state) => self.body(&state, parts),
             // Only channels have headers and calls.
-            (Format::Tags(..), State::Header | State::Call(_)) => false,
+            (Format::Tags(..), State::Header | State::Call) => false,
         }
     }
 
@@ -235,7 +238,7 @@ impl Splitter {
         }
     }
 
-    fn header(&mut self) -> bool {
+    fn header(&mut self, parts: &mut Vec<Part>) -> bool {
         let Some(at) = self.held.find(MESSAGE) else { return false };
         let rest = self.held.split_off(at + MESSAGE.len());
         let header = std::mem::replace(&mut self.held, rest);
@@ -243,7 +246,10 @@ impl Splitter {
         let name = function
             .map(|name| name.split(|c: char| c.is_whitespace() || c == '<').next().unwrap_or_default());
         self.state = match name {
-            Some(name) => State::Call(name.to_owned()),
+            Some(name) => {
+                parts.push(Part::Answer(format!("{CALL}{}, \"arguments\": ", serde_json::json!(name))));
+                State::Call
+            }
             None if header.contains("analysis") => State::Reasoning,
             None => State::Answer,
         };
@@ -258,17 +264,13 @@ impl Splitter {
                 let length = self.held[..length].trim_end().len();
                 self.emit(length, parts);
             }
-            State::Call(name) => {
-                if end.is_none() {
-                    return false;
-                }
-                let arguments: String = self.held.drain(..length).collect();
-                parts.push(Part::Answer(call(name, &arguments)));
-            }
             _ if length > 0 => parts.push(Part::Answer(self.held.drain(..length).collect())),
             _ => {}
         }
         let Some((_, end)) = end else { return false };
+        if *state == State::Call {
+            parts.push(Part::Answer(format!("}}{CALL_END}")));
+        }
         let at = self.held.find(end).unwrap_or_default();
         // The header begins with these two.
         let is_header = end == CHANNEL || end == "<|start|>";
@@ -278,13 +280,9 @@ impl Splitter {
     }
 }
 
-/// A call in the form that [`crate::tools::calls`] finds.
-fn call(name: &str, arguments: &str) -> String {
-    format!(
-        "<tool_call>{{\"name\": {}, \"arguments\": {}}}</tool_call>",
-        serde_json::json!(name),
-        arguments.trim()
-    )
+/// Whether the answer ends within a call.
+fn ends_in_call(answer: &str) -> bool {
+    answer.rfind(CALL).is_some_and(|at| !answer[at..].contains(CALL_END))
 }
 
 /// Number of bytes at the end of a text that could be the beginning of one of the delimiters.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 use crate::{
-    prompt::PICTURE,
+    prompt::MEDIA,
     sampling::Sampling,
     tools::{Offer, Wrong},
 };
@@ -17,8 +17,8 @@ use crate::{
 const MAX_STOPS: usize = 16;
 /// Maximum bytes of one stop text.
 const MAX_STOP_BYTES: usize = 1024;
-/// Maximum number of pictures in one conversation.
-const MAX_PICTURES: usize = 16;
+/// Maximum number of pictures and sounds in one conversation.
+const MAX_MEDIA: usize = 16;
 /// Maximum number of tokens with a bias.
 const MAX_BIASES: usize = 1024;
 /// Maximum number of alternatives whose probabilities are reported.
@@ -31,8 +31,8 @@ pub struct Request {
     pub messages: Vec<Message>,
     /// Text to continue, or a gap to fill, without a chat template.
     pub text: Option<RawText>,
-    /// Its pictures, in base64 or as `data:` addresses.
-    pub pictures: Vec<String>,
+    /// Its pictures and sounds, in order.
+    pub media: Vec<Media>,
     /// Maximum number of tokens to write; absent, as many as fit.
     pub max_tokens: Option<u64>,
     /// How tokens are sampled.
@@ -49,6 +49,15 @@ pub struct Request {
     pub max_reasoning_tokens: Option<u64>,
     /// Whether only the tokens of the prompt are counted, and nothing is written.
     pub counts_only: bool,
+}
+
+/// A file in a message, in base64 or as a `data:` address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Media {
+    /// A picture.
+    Picture(String),
+    /// A sound.
+    Sound(String),
 }
 
 /// Text that is not a conversation.
@@ -104,17 +113,17 @@ impl Request {
             Offer::read(fields.0).map_err(|Wrong { field, must }| RequestError::Field { field, must })?;
         let schema = offer.as_ref().and_then(Offer::forced_schema).or(schema(&fields)?);
         let (thinking, max_reasoning_tokens) = thinking(&fields)?;
-        let mut pictures = Vec::new();
+        let mut media = Vec::new();
         let text = fields.text("raw_prompt")?;
         let after = fields.text("suffix")?;
         let text = text.map(|before| RawText { before, after });
-        let messages = if text.is_some() { Vec::new() } else { messages(&fields, &mut pictures)? };
+        let messages = if text.is_some() { Vec::new() } else { messages(&fields, &mut media)? };
         Ok(Self {
             thinking,
             max_reasoning_tokens,
             messages,
             text,
-            pictures,
+            media,
             max_tokens: asked.into_iter().chain(limit).min(),
             sampling: sampling(&fields, seed)?,
             stops: stops(&fields)?,
@@ -200,12 +209,12 @@ fn schema(fields: &Fields<'_>) -> Result<Option<Value>, RequestError> {
     }
 }
 
-fn messages(fields: &Fields<'_>, pictures: &mut Vec<String>) -> Result<Vec<Message>, RequestError> {
+fn messages(fields: &Fields<'_>, media: &mut Vec<Media>) -> Result<Vec<Message>, RequestError> {
     if let Some(given) = fields.0.get("messages") {
         let wrong =
             RequestError::Field { field: "messages", must: "a list of messages, each with role and content" };
         let list = given.as_array().filter(|list| !list.is_empty()).ok_or(wrong.clone())?;
-        return list.iter().map(|message| read_message(message, pictures).ok_or(wrong.clone())).collect();
+        return list.iter().map(|message| read_message(message, media).ok_or(wrong.clone())).collect();
     }
     let prompt = fields.text("prompt")?.or(fields.text("text")?).ok_or(RequestError::Nothing)?;
     let system = fields.text("system_prompt")?.filter(|system| !system.is_empty());
@@ -213,7 +222,7 @@ fn messages(fields: &Fields<'_>, pictures: &mut Vec<String>) -> Result<Vec<Messa
     Ok(system.into_iter().chain([Message::new("user", without_marks(&prompt))]).collect())
 }
 
-fn read_message(message: &Value, pictures: &mut Vec<String>) -> Option<Message> {
+fn read_message(message: &Value, media: &mut Vec<Media>) -> Option<Message> {
     let role = match message.get("role")?.as_str()? {
         // The newer name of the same role; templates use the older.
         "developer" => "system",
@@ -225,7 +234,7 @@ fn read_message(message: &Value, pictures: &mut Vec<String>) -> Option<Message> 
         // Only a message with function calls may have no content.
         Value::Null if message.get("tool_calls").is_some() => String::new(),
         Value::Array(parts) => {
-            let parts = parts.iter().map(|part| read_part(part, pictures));
+            let parts = parts.iter().map(|part| read_part(part, media));
             parts.collect::<Option<Vec<_>>>()?.join("\n")
         }
         _ => return None,
@@ -256,21 +265,22 @@ fn read_call(call: &Value) -> Option<Value> {
     Some(json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}))
 }
 
-/// The text of a part; that of a picture is its number between marks.
-fn read_part(part: &Value, pictures: &mut Vec<String>) -> Option<String> {
-    match part.get("type")?.as_str()? {
-        "text" => part.get("text")?.as_str().map(without_marks),
-        "image_url" if pictures.len() < MAX_PICTURES => {
-            pictures.push(part.pointer("/image_url/url")?.as_str()?.to_owned());
-            Some(format!("{PICTURE}{}{PICTURE}", pictures.len() - 1))
-        }
-        _ => None,
-    }
+/// The text of a part; that of a file is its number between marks.
+fn read_part(part: &Value, media: &mut Vec<Media>) -> Option<String> {
+    let file = |pointer: &str| part.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let file = match part.get("type")?.as_str()? {
+        "text" => return part.get("text")?.as_str().map(without_marks),
+        "image_url" => Media::Picture(file("/image_url/url")?),
+        "input_audio" => Media::Sound(file("/input_audio/data")?),
+        _ => return None,
+    };
+    media.push(file);
+    (media.len() <= MAX_MEDIA).then(|| format!("{MEDIA}{}{MEDIA}", media.len() - 1))
 }
 
-/// A text in which nothing looks like the number of a picture.
+/// A text in which nothing looks like the number of a file.
 fn without_marks(text: &str) -> String {
-    text.replace(PICTURE, "\u{fffd}")
+    text.replace(MEDIA, "\u{fffd}")
 }
 
 fn sampling(fields: &Fields<'_>, seed: u64) -> Result<Sampling, RequestError> {
@@ -379,15 +389,17 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_numbered_and_marks_of_users_are_replaced() {
+    fn files_are_numbered_and_marks_of_users_are_replaced() {
         let image = |data: &str| json!({"type": "image_url", "image_url": {"url": data}});
         let text = |text: &str| json!({"type": "text", "text": text});
-        let content = json!([image("a"), text("and"), image("b"), text(&format!("{PICTURE}0{PICTURE}"))]);
+        let sound = json!({"type": "input_audio", "input_audio": {"data": "b", "format": "wav"}});
+        let content = json!([image("a"), text("and"), sound, text(&format!("{MEDIA}0{MEDIA}"))]);
         let request = read(json!({"messages": [{"role": "user", "content": content}]})).expect("valid");
-        assert_eq!(request.pictures, ["a", "b"]);
-        let marked = format!("{PICTURE}0{PICTURE}\nand\n{PICTURE}1{PICTURE}\n\u{fffd}0\u{fffd}");
+        let file = |name: &str| Media::Picture(name.to_owned());
+        assert_eq!(request.media, [file("a"), Media::Sound("b".to_owned())]);
+        let marked = format!("{MEDIA}0{MEDIA}\nand\n{MEDIA}1{MEDIA}\n\u{fffd}0\u{fffd}");
         assert_eq!(request.messages[0].content, marked);
-        let many = json!({"messages": [{"role": "user", "content": vec![image("a"); MAX_PICTURES + 1]}]});
+        let many = json!({"messages": [{"role": "user", "content": vec![image("a"); MAX_MEDIA + 1]}]});
         assert!(read(many).is_err());
     }
 

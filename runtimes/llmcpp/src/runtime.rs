@@ -30,9 +30,10 @@ use crate::{
     model::{Model, cache_bytes_per_layer, head_sizes},
     prompt::{self, Prompt},
     reasoning::Splitter,
-    request::Request,
+    request::{Media, Request},
     split,
-    vision::Picture,
+    tools::calls::CallFinder,
+    vision::{NO_PICTURES, NO_SOUNDS, Picture},
 };
 
 /// Version of the bindings, which determines that of llama.cpp.
@@ -152,7 +153,7 @@ impl Llmcpp {
         let text = request.text.clone();
         let offer = request.offer.as_ref();
         let offer = offer.map(|offer| Offer { tools: &offer.tools, instructions: offer.instructions() });
-        let addresses = request.pictures.clone();
+        let media = request.media.clone();
         let conversation = Conversation {
             thinking: request.thinking.clone(),
             ..model.template.conversation(&request.messages, offer.as_ref())
@@ -163,7 +164,7 @@ impl Llmcpp {
             if let Some(text) = text {
                 return Ok((prompt::encode_text(&model, &text)?, grammar));
             }
-            let pictures = pictures(&model, &addresses)?;
+            let pictures = pictures(&model, &media)?;
             Ok((prompt::encode(&model, &conversation, &pictures, now)?, grammar))
         });
         let broke = |_| Failure::of_host(FailureCode::InternalError, "encoding the prompt failed");
@@ -224,11 +225,14 @@ impl Llmcpp {
             let usage = Usage::tokens(prompt.tokens.len() as u64, 0);
             return Ok(Outcome::Completed { usage, output: None, finish_reason: Some(FinishReason::Stop) });
         }
+        let delivered = request.continues.as_deref().unwrap_or_default();
+        let calls = parsed.offer.clone().map(|offer| CallFinder::new(offer, context.key.job_id, delivered));
         let (before, reasoning) = if parsed.text.is_some() {
-            let before = request.continues.clone().unwrap_or_default();
-            (prompt::tokens_of(&self.model, &[(before, false)]), None)
+            (prompt::tokens_of(&self.model, &[(delivered.to_owned(), false)]), None)
         } else {
-            self.resume(&request, &parsed, prompt.opens_reasoning)
+            let text_len = calls.as_ref().map_or(delivered.len(), CallFinder::text_len);
+            let call = delivered.get(text_len..).unwrap_or_default();
+            self.resume(&request, &parsed, prompt.opens_reasoning, call)
         };
         let Prompt { tokens: mut prompt, pictures, .. } = prompt;
         let max_tokens = self.reply_tokens(prompt.len(), parsed.max_tokens)?;
@@ -241,7 +245,7 @@ impl Llmcpp {
         let continued = before.len();
         prompt.extend(before);
         let (done, outcome) = oneshot::channel();
-        let Request { sampling, stops, offer, .. } = parsed;
+        let Request { sampling, stops, .. } = parsed;
         let scope = request.scope;
         let job = Job {
             prompt,
@@ -250,7 +254,7 @@ impl Llmcpp {
             max_tokens,
             sampling,
             stops,
-            offer,
+            calls,
             reasoning,
             grammar,
             scope,
@@ -262,20 +266,30 @@ impl Llmcpp {
         Ok(outcome.await.map_err(|_| gone())?.on(&self.model.placement.to_string()))
     }
 
-    /// The tokens of what was delivered, and how the rest of the reply is separated. `is_opened` if the prompt ends where reasoning begins.
+    /// The tokens of what was delivered, and how the rest of the reply is separated. `is_opened` if the prompt ends where reasoning begins;
+    /// `call` is the end of the answer that consists of calls.
     fn resume(
         &self,
         request: &RunRequest,
         parsed: &Request,
         is_opened: bool,
+        call: &str,
     ) -> (Vec<LlamaToken>, Option<Reasoning>) {
         let answer = request.continues.as_deref().unwrap_or_default();
+        let tokens = |pieces: &[(String, bool)]| prompt::tokens_of(&self.model, pieces);
+        // The marks of calls are control tokens of some models; text before them that looks like one is not.
+        let with_call = |mut pieces: Vec<(String, bool)>| {
+            if let (Some((text, _)), false) = (pieces.last_mut(), call.is_empty()) {
+                text.truncate(text.len() - call.len());
+                pieces.push((call.to_owned(), true));
+            }
+            pieces
+        };
         let Some(format) = self.model.reasoning else {
-            return (prompt::tokens_of(&self.model, &[(answer.to_owned(), false)]), None);
+            return (tokens(&with_call(vec![(answer.to_owned(), false)])), None);
         };
         let reasoning = request.continues_reasoning.as_deref().unwrap_or_default();
-        let tokens = |pieces: &[(String, bool)]| prompt::tokens_of(&self.model, pieces);
-        let before = tokens(&format.resumed(is_opened, reasoning, answer));
+        let before = tokens(&with_call(format.resumed(is_opened, reasoning, answer)));
         let used = tokens(&[(reasoning.to_owned(), false)]).len() as u64;
         let reasoning = Reasoning {
             splitter: Splitter::new(format, is_opened, reasoning, answer),
@@ -354,17 +368,17 @@ pub fn version() -> String {
     format!("llama.cpp through llama-cpp-2 {VERSION}")
 }
 
-/// Prepares the pictures of a conversation.
-fn pictures(model: &Model, addresses: &[String]) -> Result<Vec<Arc<Picture>>, Failure> {
+/// Prepares the pictures and sounds of a conversation.
+fn pictures(model: &Model, media: &[Media]) -> Result<Vec<Arc<Picture>>, Failure> {
     let Some(vision) = &model.vision else {
-        let refusal = "the model does not take pictures";
-        return if addresses.is_empty() {
-            Ok(Vec::new())
-        } else {
-            Err(Failure::of_job(FailureCode::InvalidInput, refusal))
+        let refusal = match media.first() {
+            None => return Ok(Vec::new()),
+            Some(Media::Picture(_)) => NO_PICTURES,
+            Some(Media::Sound(_)) => NO_SOUNDS,
         };
+        return Err(Failure::of_job(FailureCode::InvalidInput, refusal));
     };
-    addresses.iter().map(|address| vision.prepare(address, engine::MAX_BATCH).map(Arc::new)).collect()
+    media.iter().map(|file| vision.prepare(file, engine::MAX_BATCH).map(Arc::new)).collect()
 }
 
 fn load(

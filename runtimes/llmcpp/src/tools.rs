@@ -3,6 +3,7 @@
 
 pub mod calls;
 pub(crate) mod forms;
+mod json;
 
 use serde_json::{Map, Value, json};
 

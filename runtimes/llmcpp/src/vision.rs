@@ -1,9 +1,9 @@
-//! Pictures in a prompt, by llama.cpp's multimodal library: a projector file beside the model turns each into embeddings.
+//! Pictures and sounds in a prompt, by llama.cpp's multimodal library: a projector file beside the model turns each into embeddings.
 
 use std::{ffi::CString, path::Path, sync::Arc};
 
 use island_protocol::job::{Failure, FailureCode};
-use island_runtimes_kit::media::picture;
+use island_runtimes_kit::media::{picture, sound};
 use llama_cpp_2::{
     context::LlamaContext,
     model::LlamaModel,
@@ -16,24 +16,35 @@ use llama_cpp_2::{
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use crate::model::rejected;
+use crate::{model::rejected, request::Media};
+
+/// The refusal of a picture.
+pub const NO_PICTURES: &str = "the model does not take pictures";
+/// The refusal of a sound.
+pub const NO_SOUNDS: &str = "the model does not take sounds";
 
 /// Maximum number of pixels of a picture: its copies must fit beside the jobs that share the worker's memory.
 const MAX_PIXELS: u64 = 16 << 20;
 
-/// The projector of a model that sees.
+/// Maximum duration of a sound, seconds: its embeddings are computed without a pause, while other replies wait.
+const MAX_SECONDS: usize = 600;
+
+/// The projector of a model that takes pictures, sounds or both.
 #[derive(Debug)]
 pub struct Vision {
     context: Mutex<MtmdContext>,
+    takes_pictures: bool,
+    /// Samples in a second of a sound; `None` if the model takes none.
+    sound_rate: Option<u32>,
     /// Whether the tokens of a picture see each other, so that one batch must hold all of them.
     needs_one_batch: bool,
 }
 
-/// A picture of a prompt, in the tokens of its model.
+/// A picture or sound of a prompt, in the tokens of its model.
 #[derive(Debug)]
 pub struct Picture {
     chunks: MtmdInputChunks,
-    /// In place of its tokens, where prompts are compared: the same for the same picture, and no token of any vocabulary.
+    /// In place of its tokens, where prompts are compared: the same for the same file, and no token of any vocabulary.
     pub placeholders: Vec<LlamaToken>,
     /// Number of positions that it takes; at most the number of its tokens.
     pub positions: usize,
@@ -55,37 +66,71 @@ impl Vision {
         let context = MtmdContext::init_from_file(path, model, &params).map_err(|_| {
             rejected("llama.cpp cannot load the projector, or it does not belong to the model; see its log")
         })?;
-        if !context.support_vision() {
-            return Err(rejected("the projector is not for pictures"));
+        let takes_pictures = context.support_vision();
+        let sound_rate = context.support_audio().then(|| context.get_audio_sample_rate()).flatten();
+        if !takes_pictures && sound_rate.is_none() {
+            return Err(rejected("the projector is neither for pictures nor for sounds"));
         }
         let needs_one_batch = context.decode_use_non_causal();
-        Ok(Self { context: Mutex::new(context), needs_one_batch })
+        Ok(Self { context: Mutex::new(context), takes_pictures, sound_rate, needs_one_batch })
     }
 
-    /// Prepares a picture in base64 or in a `data:` address; `most` is the maximum number of tokens of a batch.
-    pub fn prepare(&self, address: &str, most: usize) -> Result<Picture, Failure> {
-        let pixels = picture::read_within(address, "a picture of the conversation", MAX_PIXELS)?;
-        let unusable = |what: &dyn std::fmt::Display| {
-            Failure::of_job(FailureCode::InvalidInput, format!("a picture cannot be prepared: {what}"))
-        };
-        let bitmap = MtmdBitmap::from_image_data(pixels.width(), pixels.height(), pixels.as_raw())
-            .map_err(|error| unusable(&error))?;
-        let text =
-            MtmdInputText { text: mtmd_default_marker().to_owned(), add_special: false, parse_special: true };
-        let chunks = self.context.lock().tokenize(text, &[&bitmap]).map_err(|error| unusable(&error))?;
-        let whole = (0..chunks.len()).filter_map(|index| chunks.get(index));
-        let of_image = whole.filter(|chunk| chunk.chunk_type() == MtmdInputChunkType::Image);
-        let largest = of_image.map(|chunk| chunk.n_tokens()).max().unwrap_or(0);
-        if self.needs_one_batch && largest > most {
-            return Err(unusable(&format!("it has {largest} tokens, more than the {most} of a batch")));
+    /// Prepares a file; `most` is the maximum number of tokens of a batch.
+    pub fn prepare(&self, file: &Media, most: usize) -> Result<Picture, Failure> {
+        match file {
+            Media::Picture(address) => self.prepare_picture(address, most),
+            Media::Sound(address) => self.prepare_sound(address, most),
         }
+    }
+
+    fn prepare_picture(&self, address: &str, most: usize) -> Result<Picture, Failure> {
+        if !self.takes_pictures {
+            return Err(Failure::of_job(FailureCode::InvalidInput, NO_PICTURES));
+        }
+        let pixels = picture::read_within(address, "a picture of the conversation", MAX_PIXELS)?;
+        let bitmap = MtmdBitmap::from_image_data(pixels.width(), pixels.height(), pixels.as_raw())
+            .map_err(|error| unusable("a picture", &error))?;
         let identity =
             Sha256::new().chain_update(pixels.width().to_le_bytes()).chain_update(pixels.as_raw()).finalize();
-        let positions = usize::try_from(chunks.total_positions()).unwrap_or(0);
-        Ok(Picture { placeholders: placeholders(&identity.into(), chunks.total_tokens()), positions, chunks })
+        self.tokens(&bitmap, identity.into(), "a picture", most)
     }
 
-    /// Computes the embeddings of a picture and reads them into a sequence of the context, from `position` on.
+    fn prepare_sound(&self, address: &str, most: usize) -> Result<Picture, Failure> {
+        let Some(rate) = self.sound_rate else {
+            return Err(Failure::of_job(FailureCode::InvalidInput, NO_SOUNDS));
+        };
+        let samples = sound::decode(address, rate)?;
+        if samples.len() > MAX_SECONDS * rate as usize {
+            return Err(unusable("a sound", &format!("it is longer than {MAX_SECONDS} s")));
+        }
+        let bitmap = MtmdBitmap::from_audio_data(&samples).map_err(|error| unusable("a sound", &error))?;
+        let mut hasher = Sha256::new_with_prefix(b"sound");
+        samples.iter().for_each(|sample| hasher.update(sample.to_le_bytes()));
+        self.tokens(&bitmap, hasher.finalize().into(), "a sound", most)
+    }
+
+    /// The tokens of a picture or sound, which is named `what`.
+    fn tokens(
+        &self,
+        bitmap: &MtmdBitmap,
+        identity: [u8; 32],
+        what: &str,
+        most: usize,
+    ) -> Result<Picture, Failure> {
+        let text =
+            MtmdInputText { text: mtmd_default_marker().to_owned(), add_special: false, parse_special: true };
+        let chunks = self.context.lock().tokenize(text, &[bitmap]).map_err(|error| unusable(what, &error))?;
+        let whole = (0..chunks.len()).filter_map(|index| chunks.get(index));
+        let of_file = whole.filter(|chunk| chunk.chunk_type() != MtmdInputChunkType::Text);
+        let largest = of_file.map(|chunk| chunk.n_tokens()).max().unwrap_or(0);
+        if self.needs_one_batch && largest > most {
+            return Err(unusable(what, &format!("it has {largest} tokens, more than the {most} of a batch")));
+        }
+        let positions = usize::try_from(chunks.total_positions()).unwrap_or(0);
+        Ok(Picture { placeholders: placeholders(&identity, chunks.total_tokens()), positions, chunks })
+    }
+
+    /// Computes the embeddings of a picture or sound and reads them into a sequence of the context, from `position` on.
     pub fn read(
         &self,
         picture: &Picture,
@@ -103,12 +148,19 @@ impl Vision {
             false,
         );
         read.map(drop).map_err(|error| {
-            Failure::of_host(FailureCode::InternalError, format!("llama.cpp cannot read a picture: {error}"))
+            Failure::of_host(
+                FailureCode::InternalError,
+                format!("llama.cpp cannot read a picture or sound: {error}"),
+            )
         })
     }
 }
 
-/// Negative numbers that depend on the picture and the index.
+fn unusable(what: &str, why: &dyn std::fmt::Display) -> Failure {
+    Failure::of_job(FailureCode::InvalidInput, format!("{what} cannot be prepared: {why}"))
+}
+
+/// Negative numbers that depend on the file and the index.
 fn placeholders(identity: &[u8; 32], count: usize) -> Vec<LlamaToken> {
     let word = |index: usize| {
         let bytes = [0, 1, 2, 3].map(|byte| identity[(4 * index + byte) % identity.len()]);

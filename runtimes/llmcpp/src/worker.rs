@@ -17,7 +17,7 @@ use crate::{
     split::Linked,
 };
 
-/// Name of the artifact that is its projector for pictures.
+/// Name of the artifact that is its projector for pictures and sounds.
 const PROJECTOR: &str = "mmproj";
 /// Name of the artifact that is an adapter of its weights.
 const ADAPTER: &str = "lora";

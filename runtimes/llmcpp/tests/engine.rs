@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf};
 
 use island_protocol::{
     cargo::CargoSpec,
-    chat::TokenLogprob,
+    chat::{CallDelta, TokenLogprob},
     event::AttemptEvent,
     job::{FailureCode, Fault, FinishReason, Outcome, Usage},
 };
@@ -378,6 +378,20 @@ async fn a_required_call_is_a_call() {
         serde_json::from_str(function["arguments"].as_str().expect("a text")).expect("JSON");
     assert!(["c", "f"].contains(&arguments["unit"].as_str().expect("a unit")), "{arguments}");
     assert_eq!(usage.completion_tokens, played.counted(), "tokens of a call count");
+    let parts: Vec<&CallDelta> = played
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            AttemptEvent::Token { call, .. } => call.as_deref(),
+            _ => None,
+        })
+        .collect();
+    assert!(parts.len() > 1, "arguments are sent as they are written: {parts:?}");
+    assert_eq!(parts.iter().map(|part| part.arguments.as_str()).collect::<String>(), function["arguments"]);
+    assert_eq!(
+        (json!(parts[0].id), json!(parts[0].name)),
+        (output["tool_calls"][0]["id"].clone(), json!("weather"))
+    );
 
     let after = json!([
         { "role": "user", "content": "How warm is it?" },

@@ -34,8 +34,8 @@ impl EngineLoader for OnnxEngine {
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        // The WebGPU plugin uses the first GPU that it can open.
-        let mut profile = Profile::gpu(&launch.gpus).only(&launch.gpus);
+        // The WebGPU plugin uses the first GPU that it can open; the profile has only granted ones.
+        let mut profile = Profile::gpu(&launch.gpus);
         if !launch.gpus.is_empty() {
             profile.libraries.extend(gpu::folders());
         }

@@ -29,8 +29,9 @@ const EVENT_BYTES: usize = 16;
 /// Bytes of an event, as counted in frames and, on both sides, against the output limit of a job. An end counts with its encoded outcome.
 pub fn weight(event: &AttemptEvent) -> usize {
     let content = match event {
-        AttemptEvent::Token { content, logprobs, .. } => {
-            content.len().saturating_add(logprobs_weight(logprobs))
+        AttemptEvent::Token { content, logprobs, call, .. } => {
+            let call = call.as_ref().map_or(0, |call| call.text_len());
+            content.len().saturating_add(logprobs_weight(logprobs)).saturating_add(call)
         }
         AttemptEvent::Status { state } => state.len(),
         AttemptEvent::Image(image) => image.data.len().saturating_add(image.format.len()),
@@ -53,6 +54,9 @@ pub fn excess(event: &AttemptEvent) -> Option<&'static str> {
     let (is_excess, what) = match event {
         AttemptEvent::Token { logprobs, .. } if logprobs_weight(logprobs) > MAX_LOGPROBS_BYTES => {
             (true, "the list of probabilities of a token")
+        }
+        AttemptEvent::Token { call: Some(call), .. } if call.text_len() > MAX_TOKEN_BYTES => {
+            (true, "a part of a tool call")
         }
         AttemptEvent::Token { content, .. } => (content.len() > MAX_TOKEN_BYTES, "the text of a token"),
         AttemptEvent::Status { state } => (long_name(state), "the name of a state"),

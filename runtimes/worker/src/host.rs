@@ -26,7 +26,10 @@ pub use derive::derive;
 pub use process::{Exit, Process};
 pub use reap::{Orphans, ReapError, reap};
 
-use crate::launch::{LAUNCH_FILE, Launch, SCRATCH_DIR, SOCKET_FILE, STDERR_FILE};
+use crate::{
+    launch::{LAUNCH_FILE, Launch, SCRATCH_DIR, SOCKET_FILE, STDERR_FILE},
+    lockdown::WorkerMemory,
+};
 
 /// Exit code of a worker whose memory watchdog ended it.
 pub use crate::launch::EXIT_OUT_OF_MEMORY;
@@ -65,6 +68,9 @@ pub enum HostError {
     /// The socket cannot be connected: the worker has ended or never existed.
     #[error("connect to the worker in {}", .0.display())]
     Connect(PathBuf, #[source] io::Error),
+    /// The memory of its process cannot be measured.
+    #[error("measure the memory of the worker in {}", .0.display())]
+    Measure(PathBuf, #[source] io::Error),
 }
 
 /// A running worker.
@@ -74,6 +80,9 @@ pub struct Worker {
     pub process: Process,
     /// To send commands and receive frames.
     pub connection: Connection,
+    /// Its memory as the kernel reports it. `None` on systems that report it only to the process itself, and for a worker that was found
+    /// running and that the system hides.
+    pub memory: Option<WorkerMemory>,
 }
 
 /// Starts `binary` in `dir`, which is created if it does not exist, and connects to it. The model is not loaded yet: wait for `Ready` or
@@ -96,16 +105,36 @@ pub async fn spawn(binary: &Path, dir: &Path, launch: &Launch) -> Result<Worker,
         .stdin(Stdio::from(OwnedFd::from(listener)))
         .spawn()
         .map_err(|error| HostError::Start(binary.to_owned(), error))?;
+    // At once: later it may have applied its sandbox, and be hidden.
+    let counter = child.id().ok_or_else(|| io::ErrorKind::NotFound.into()).and_then(WorkerMemory::open);
     // With the worker's ends of its socket and of the keeper's input.
     drop(command);
     let process = Process::of_child(child).map_err(|error| HostError::Start(binary.to_owned(), error))?;
-    follow(process, dir).await
+    let memory = measured(&process, dir, counter)?;
+    follow(process, dir, memory).await
+}
+
+/// Returns what measures the memory of a worker that was started in `dir`, and ends one that cannot be measured where the system can: what it
+/// reports of itself it can also make up.
+fn measured(
+    process: &Process,
+    dir: &Path,
+    counter: io::Result<WorkerMemory>,
+) -> Result<Option<WorkerMemory>, HostError> {
+    match counter {
+        Ok(counter) => Ok(Some(counter)),
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(None),
+        Err(error) => {
+            let _ = process.kill();
+            Err(HostError::Measure(dir.to_owned(), error))
+        }
+    }
 }
 
 /// Connects to the worker that was started in `dir`, and ends one that cannot be connected to: nobody would supervise it.
-async fn follow(process: Process, dir: &Path) -> Result<Worker, HostError> {
+async fn follow(process: Process, dir: &Path, memory: Option<WorkerMemory>) -> Result<Worker, HostError> {
     match socket::connect(dir).await {
-        Ok(stream) => Ok(Worker { process, connection: Connection::new(stream) }),
+        Ok(stream) => Ok(Worker { process, connection: Connection::new(stream), memory }),
         Err(error) => {
             let _ = process.kill();
             Err(HostError::Connect(dir.to_owned(), error))
@@ -123,7 +152,8 @@ pub async fn attach(dir: &Path) -> Result<Worker, HostError> {
     let owner =
         owner.ok_or_else(|| error(io::Error::other("the kernel does not report the socket's owner")))?;
     let process = Process::of_pid(owner).map_err(error)?;
-    Ok(Worker { process, connection: Connection::new(stream) })
+    let memory = WorkerMemory::open(process.pid()).ok();
+    Ok(Worker { process, connection: Connection::new(stream), memory })
 }
 
 /// Returns the last lines of a worker's log, at most `bytes`; empty without a log.
@@ -194,13 +224,37 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_cannot_be_connected_to_is_ended() {
         let dir = tempfile::tempdir().expect("a folder without a socket");
+        let (process, same) = sleeping();
+        let refused = follow(process, dir.path(), None).await.expect_err("nobody listens");
+        assert!(matches!(refused, HostError::Connect(..)), "{refused}");
+        await_end(same).await;
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_cannot_be_measured_is_ended() {
+        let dir = Path::new("/dir");
+        let (process, same) = sleeping();
+        let counter = WorkerMemory::open(process.pid());
+        let is_measured = measured(&process, dir, counter).expect("it is visible").is_some();
+        assert_eq!(is_measured, cfg!(target_os = "linux"));
+        let unsupported = Err(io::ErrorKind::Unsupported.into());
+        assert!(measured(&process, dir, unsupported).expect("not on this system").is_none());
+        let hidden = Err(io::ErrorKind::NotFound.into());
+        let refused = measured(&process, dir, hidden).expect_err("it is hidden");
+        assert!(matches!(refused, HostError::Measure(..)), "{refused}");
+        await_end(same).await;
+    }
+
+    /// A process, twice.
+    fn sleeping() -> (Process, Process) {
         let child = tokio::process::Command::new("sleep").arg("600").spawn().expect("a process");
         let process = Process::of_child(child).expect("a child");
         let pid = rustix::process::Pid::from_raw(process.pid() as i32).expect("a process id");
-        let mut same = Process::of_pid(pid).expect("it runs");
-        let refused = follow(process, dir.path()).await.expect_err("nobody listens");
-        assert!(matches!(refused, HostError::Connect(..)), "{refused}");
-        let ended = tokio::time::timeout(std::time::Duration::from_secs(20), same.wait()).await;
+        (process, Process::of_pid(pid).expect("it runs"))
+    }
+
+    async fn await_end(mut process: Process) {
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(20), process.wait()).await;
         ended.expect("it was ended").expect("wait");
     }
 

@@ -220,7 +220,7 @@ async fn an_invalid_frame_ends_the_connection_and_not_the_worker() {
 async fn it_exits_without_a_connection() {
     let mut fixture = Fixture::new(&json!({"simulated": true}));
     fixture.launch.orphan_timeout_s = 1;
-    let Worker { mut process, mut connection } = fixture.spawn().await;
+    let Worker { mut process, mut connection, .. } = fixture.spawn().await;
     ready(&mut connection).await;
     drop(connection);
     assert_eq!(within(process.wait()).await.expect("wait"), Exit::Code(0));

@@ -1,4 +1,4 @@
-//! `GET /admin/accounts`, `POST /admin/accounts`, and the suspension of an account.
+//! `GET /admin/accounts`, `GET /admin/accounts/:id`, `POST /admin/accounts`, and the suspension of an account.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use axum::{
 };
 use island_protocol::{
     api::{
-        Page, PageMeta,
+        Data, Page, PageMeta,
         admin::{AdminAccount, AdminAction, CreateAccount, CreatedAccount},
     },
     credits::MicroCredits,
@@ -53,6 +53,15 @@ pub(in crate::api) async fn list(
     let (data, total) =
         account::admin_page(reader, query.get("email"), requested.limit, requested.offset).await?;
     Ok(Json(Page { data, meta: PageMeta { total, ..requested } }))
+}
+
+/// One account.
+pub(in crate::api) async fn get(
+    State(api): State<Arc<Api>>,
+    Operator(_): Operator,
+    account: Segment,
+) -> Result<AccountAnswer, ApiError> {
+    Ok(Json(Data { data: named(&api, account).await? }))
 }
 
 /// Creates an account with its first key. Only the first answer contains the secret; a replay does not.

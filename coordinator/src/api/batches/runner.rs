@@ -137,6 +137,11 @@ impl Runner {
         self.api.execution.context().clock.now()
     }
 
+    /// Whether the window of the batch is over by each clock.
+    fn has_expired(&self, batch: &StoredBatch) -> bool {
+        batch.expires_at <= self.api.execution.context().clock.earliest()
+    }
+
     async fn advance(
         &self,
         batch: &StoredBatch,
@@ -192,7 +197,7 @@ impl Runner {
         let facts = Facts {
             valid: Some(checked.is_ok()),
             key_refused: holder.is_none(),
-            window_over: batch.expires_at <= self.now(),
+            window_over: self.has_expired(batch),
             running: false,
             all_ended: false,
         };
@@ -338,7 +343,7 @@ impl Runner {
         if outside.holder.is_none() {
             return Some(Why::KeyRefused);
         }
-        (batch.expires_at <= self.now()).then_some(Why::Expired)
+        self.has_expired(batch).then_some(Why::Expired)
     }
 
     /// Numbers of the lines that have results.

@@ -59,7 +59,9 @@ pub(in crate::api) fn absent() -> ApiError {
 fn usable(api: &Api, catalogue: &Catalogue, chat: &Chat) -> choice::Usable {
     let mut usable = HashMap::new();
     let islands = api.execution.context().fleet.snapshot(Instant::now());
-    let suits = |cargo: &&Arc<Cargo>| cargo.is_chat() && (cargo.sees() || !chat.has_images);
+    let suits = |cargo: &&Arc<Cargo>| {
+        cargo.is_chat() && (cargo.sees() || !chat.has_images) && (cargo.takes_sounds() || !chat.has_sounds)
+    };
     let selection = Selection { preferences: chat.preferences.clone(), ..Selection::default() };
     for cargo in catalogue.own().filter(suits) {
         let nearest = if chat.preferences.is_default() {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use island_protocol::{
     chat::{
-        ChatChunk, ChatCompletion, ChatMessage, Choice, ChunkChoice, Delta, Logprobs, TokenLogprob,
-        ToolCallDelta,
+        ChatChunk, ChatCompletion, ChatMessage, Choice, ChunkChoice, Delta, FunctionCallDelta, Logprobs,
+        TokenLogprob, ToolCallDelta,
     },
     job::{FinishReason, Usage},
 };
@@ -97,10 +97,14 @@ impl Encode for Chunks {
             Part::Text { text, logprobs } => {
                 self.chunk(Delta { content: Some(text), ..Delta::default() }, logprobs, None)
             }
-            Part::Calls(calls) => {
-                let calls = (0..).zip(calls).map(|(index, call)| ToolCallDelta { index, call });
-                let tool_calls = Some(calls.collect());
-                self.chunk(Delta { tool_calls, ..Delta::default() }, Vec::new(), None)
+            Part::Call(part) => {
+                let call = ToolCallDelta {
+                    index: part.index,
+                    kind: part.id.is_some().then(|| "function".to_owned()),
+                    id: part.id,
+                    function: FunctionCallDelta { name: part.name, arguments: part.arguments },
+                };
+                self.chunk(Delta { tool_calls: Some(vec![call]), ..Delta::default() }, Vec::new(), None)
             }
             Part::Done { usage, finish_reason } => {
                 let mut bytes = BytesMut::from(self.chunk(Delta::default(), Vec::new(), Some(finish_reason)));

@@ -35,6 +35,16 @@ const OPTIONS: [&str; 15] = [
 ];
 /// Maximum number of pictures in one conversation.
 const MAX_IMAGES: usize = 16;
+/// Maximum number of sounds in one conversation.
+const MAX_SOUNDS: usize = 8;
+/// Formats of sounds, as OpenAI's clients name them, and their media types.
+const SOUNDS: [(&str, &str); 5] = [
+    ("wav", "audio/wav"),
+    ("mp3", "audio/mpeg"),
+    ("flac", "audio/flac"),
+    ("ogg", "audio/ogg"),
+    ("m4a", "audio/mp4"),
+];
 /// How the addresses of pictures begin.
 const IMAGE_DATA: [&str; 3] =
     ["data:image/png;base64,", "data:image/jpeg;base64,", "data:image/webp;base64,"];
@@ -55,6 +65,8 @@ pub(in crate::api) struct Chat {
     pub shows_reasoning: bool,
     /// Whether a message contains a picture.
     pub has_images: bool,
+    /// Whether a message contains a sound.
+    pub has_sounds: bool,
     source: Source,
     max_tokens: Option<u64>,
     /// Settings and tools, by name.
@@ -64,7 +76,7 @@ pub(in crate::api) struct Chat {
 /// What is continued.
 #[derive(Debug)]
 enum Source {
-    /// A conversation, with each content as one string, or as parts if one of them is a picture.
+    /// A conversation, with each content as one string, or as parts if one of them is a picture or a sound.
     Messages(Vec<ChatMessage>),
     /// A text, and the one after the gap that is filled.
     Text { before: String, after: Option<String> },
@@ -83,6 +95,10 @@ impl Chat {
         let images: usize = request.messages.iter().map(|message| images_of(message).count()).sum();
         if images > MAX_IMAGES {
             return Err(invalid("messages", format!("a conversation has at most {MAX_IMAGES} pictures")));
+        }
+        let sounds: usize = request.messages.iter().map(|message| sounds_of(message).count()).sum();
+        if sounds > MAX_SOUNDS {
+            return Err(invalid("messages", format!("a conversation has at most {MAX_SOUNDS} sounds")));
         }
         let mut options = Map::new();
         if let Some((tools, choice)) = tools(&request)? {
@@ -105,6 +121,7 @@ impl Chat {
             include_usage: request.stream_options.is_some_and(|options| options.include_usage),
             shows_reasoning,
             has_images: images > 0,
+            has_sounds: sounds > 0,
             source: Source::Messages(
                 request.messages.into_iter().enumerate().map(flattened).collect::<Result<_, _>>()?,
             ),
@@ -134,6 +151,7 @@ impl Chat {
             include_usage: request.stream_options.is_some_and(|options| options.include_usage),
             shows_reasoning: false,
             has_images: false,
+            has_sounds: false,
             source: Source::Text { before, after },
             max_tokens: request.max_tokens,
             options,
@@ -145,6 +163,9 @@ impl Chat {
         let slug = &cargo.entry.slug;
         if self.has_images && !cargo.sees() {
             return Err(invalid("messages", format!("the model {slug} takes no pictures")));
+        }
+        if self.has_sounds && !cargo.takes_sounds() {
+            return Err(invalid("messages", format!("the model {slug} takes no sounds")));
         }
         if matches!(self.source, Source::Text { .. }) && !cargo.takes("raw_prompt") {
             return Err(invalid("model", format!("the model {slug} does not continue texts")));
@@ -249,9 +270,44 @@ fn images_of(message: &ChatMessage) -> impl Iterator<Item = &str> {
     parts.iter().filter_map(|part| part.pointer("/image_url/url")?.as_str())
 }
 
+/// The sounds in a message.
+fn sounds_of(message: &ChatMessage) -> impl Iterator<Item = &Value> {
+    let parts = message.content.as_array().map(Vec::as_slice).unwrap_or_default();
+    parts.iter().filter(|part| is_sound(part))
+}
+
+fn is_sound(part: &Value) -> bool {
+    matches!(part["type"].as_str(), Some("input_audio" | "audio_url"))
+}
+
+/// A sound as a `data:` address, in the one form that Cargos take; `None` if it has an unknown format or is somewhere else.
+fn sound(part: &Value) -> Option<Value> {
+    let text = |pointer: &str| part.pointer(pointer).and_then(Value::as_str);
+    let data = text("/audio_url/url").or_else(|| text("/input_audio/data"))?;
+    let address = if data.starts_with("data:") {
+        data.to_owned()
+    } else {
+        let format = text("/input_audio/format")?;
+        let (_, media) = SOUNDS.iter().find(|(name, _)| *name == format)?;
+        format!("data:{media};base64,{data}")
+    };
+    address
+        .starts_with("data:audio/")
+        .then(|| json!({"type": "input_audio", "input_audio": {"data": address}}))
+}
+
 /// A message with its texts joined. Only the assistant may have no content.
-fn flattened((index, message): (usize, ChatMessage)) -> Result<ChatMessage, ApiError> {
-    if images_of(&message).next().is_some() {
+fn flattened((index, mut message): (usize, ChatMessage)) -> Result<ChatMessage, ApiError> {
+    let has_sounds = sounds_of(&message).next().is_some();
+    if let (true, Value::Array(parts)) = (has_sounds, &mut message.content) {
+        for part in parts.iter_mut().filter(|part| is_sound(part)) {
+            *part = sound(part).ok_or_else(|| {
+                let rule = "a sound must be base64 of a WAV, MP3, FLAC, Ogg or M4A file with its format, or a data: address of one; other addresses are not fetched";
+                invalid(&format!("messages.{index}.content"), rule)
+            })?;
+        }
+    }
+    if has_sounds || images_of(&message).next().is_some() {
         let is_data = |address: &str| IMAGE_DATA.iter().any(|start| address.starts_with(start));
         if !images_of(&message).all(is_data) {
             let rule = "a picture must be a data: address with base64 of a PNG, JPEG or WebP file; other addresses are not fetched";

@@ -117,7 +117,7 @@ impl Encode for Pieces {
         match part {
             Part::Text { text, logprobs } => self.piece(text, &logprobs, None),
             // Text that is not a conversation has neither.
-            Part::Reasoning(_) | Part::Calls(_) => Bytes::new(),
+            Part::Reasoning(_) | Part::Call(_) => Bytes::new(),
             Part::Done { usage, finish_reason } => {
                 let mut bytes = BytesMut::from(self.piece(String::new(), &[], Some(finish_reason)));
                 if let Some(usage) = self.tally.ended(&usage) {

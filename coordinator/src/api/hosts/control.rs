@@ -13,7 +13,7 @@ use island_protocol::{
     problem::Code,
     subjects::HostTopic,
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     api::{Api, ApiError, auth::Caller, segment::Segment},
@@ -53,7 +53,8 @@ pub(in crate::api) async fn resume(api: State<Arc<Api>>, caller: Caller, id: Seg
 async fn order(api: &Api, caller: Caller, id: &str, order: Order) -> Answer {
     let host_id = own(api, caller, id).await?;
     let context = api.execution.context();
-    let message = Control { v: FABRIC_VERSION, order, sent_at: context.clock.steady() };
+    let sent_at = context.clock.for_receiver(context.fleet.time_of(host_id, Instant::now()));
+    let message = Control { v: FABRIC_VERSION, order, sent_at };
     let request = context.link.request(HostTopic::Control.of(host_id), &message, ANSWER_TIMEOUT, None);
     let reply: ControlReply = match timeout(SEND_TIMEOUT, request).await {
         Ok(Ok(reply)) => reply,

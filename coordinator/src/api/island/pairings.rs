@@ -8,7 +8,7 @@ use rand::RngExt as _;
 
 use super::validate_enrollment;
 use crate::{
-    api::{Api, ApiError, body},
+    api::{Api, ApiError, body, client::Client},
     storage::{
         self,
         pairing::{self, Waiting},
@@ -28,8 +28,11 @@ const MAX_WAITING: i64 = 10_000;
 /// Returns a code. The Island signs the request, and polls for its credentials until the code is confirmed.
 pub(in crate::api) async fn pairings(
     State(api): State<Arc<Api>>,
+    client: Client,
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<Pairing>>, ApiError> {
+    // Before the nonce of the request is stored.
+    api.pairings.admit(client)?;
     let request: Enroll = fields.parse()?;
     validate_enrollment(&api, &request, ClaimVerb::Pair).await?;
     let context = api.execution.context();

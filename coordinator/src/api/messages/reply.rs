@@ -51,7 +51,7 @@ fn counts(usage: &Usage) -> MessageUsage {
 }
 
 fn call(call: ToolCall) -> Block {
-    // The engine checked that arguments are JSON; a client gets what is not as text.
+    // A reply may end within a call: a client gets what is not JSON as text.
     let input = serde_json::from_str(&call.function.arguments);
     let input = input.unwrap_or(Value::String(call.function.arguments));
     Block::ToolUse { id: call.id, name: call.function.name, input }
@@ -73,6 +73,7 @@ pub(super) fn whole(head: &Head, whole: Whole) -> MessageReply {
 enum Kind {
     Thinking,
     Text,
+    Call,
 }
 
 /// Writes named events: each block begins, grows and ends.
@@ -95,28 +96,19 @@ impl Events {
         }
     }
 
-    /// Begins a block and returns its index.
-    fn start(&mut self, content_block: Block, bytes: &mut BytesMut) -> u32 {
+    /// Begins a block.
+    fn start(&mut self, content_block: Block, kind: Kind, bytes: &mut BytesMut) {
         self.close(bytes);
-        let index = self.next;
+        bytes.extend(frame(&MessageEvent::ContentBlockStart { index: self.next, content_block }));
         self.next += 1;
-        bytes.extend(frame(&MessageEvent::ContentBlockStart { index, content_block }));
-        index
+        self.open = Some(kind);
     }
 
-    fn grow(&mut self, kind: Kind, text: String, bytes: &mut BytesMut) {
+    /// Adds to the open block, or to a new one if another kind of block is open.
+    fn grow(&mut self, kind: Kind, empty: Block, delta: BlockDelta, bytes: &mut BytesMut) {
         if self.open != Some(kind) {
-            let block = match kind {
-                Kind::Thinking => Block::Thinking { thinking: String::new(), signature: String::new() },
-                Kind::Text => Block::Text { text: String::new() },
-            };
-            self.start(block, bytes);
-            self.open = Some(kind);
+            self.start(empty, kind, bytes);
         }
-        let delta = match kind {
-            Kind::Thinking => BlockDelta::ThinkingDelta { thinking: text },
-            Kind::Text => BlockDelta::TextDelta { text },
-        };
         bytes.extend(frame(&MessageEvent::ContentBlockDelta { index: self.next - 1, delta }));
     }
 }
@@ -130,15 +122,21 @@ impl Encode for Events {
     fn part(&mut self, _head: &Head, part: Part) -> Bytes {
         let mut bytes = BytesMut::new();
         match part {
-            Part::Reasoning(text) => self.grow(Kind::Thinking, text, &mut bytes),
-            Part::Text { text, .. } => self.grow(Kind::Text, text, &mut bytes),
-            Part::Calls(calls) => {
-                for ToolCall { id, function, .. } in calls {
-                    let block = Block::ToolUse { id, name: function.name, input: json!({}) };
-                    let index = self.start(block, &mut bytes);
-                    let delta = BlockDelta::InputJsonDelta { partial_json: function.arguments };
-                    bytes.extend(frame(&MessageEvent::ContentBlockDelta { index, delta }));
-                    bytes.extend(frame(&MessageEvent::ContentBlockStop { index }));
+            Part::Reasoning(thinking) => {
+                let empty = Block::Thinking { thinking: String::new(), signature: String::new() };
+                self.grow(Kind::Thinking, empty, BlockDelta::ThinkingDelta { thinking }, &mut bytes);
+            }
+            Part::Text { text, .. } => {
+                let empty = Block::Text { text: String::new() };
+                self.grow(Kind::Text, empty, BlockDelta::TextDelta { text }, &mut bytes);
+            }
+            Part::Call(part) => {
+                if let (Some(id), Some(name)) = (part.id, part.name) {
+                    self.start(Block::ToolUse { id, name, input: json!({}) }, Kind::Call, &mut bytes);
+                }
+                if !part.arguments.is_empty() {
+                    let delta = BlockDelta::InputJsonDelta { partial_json: part.arguments };
+                    bytes.extend(frame(&MessageEvent::ContentBlockDelta { index: self.next - 1, delta }));
                 }
             }
             Part::Done { usage, finish_reason } => {

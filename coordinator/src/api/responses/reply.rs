@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use island_protocol::{
-    chat::{TokenLogprob, ToolCall},
+    chat::{CallDelta, FunctionCall, TokenLogprob, ToolCall},
     event::{JobEvent, Numbered},
     job::{FinishReason, Usage},
     problem::Code,
@@ -18,7 +18,7 @@ use crate::{
     api::{
         ApiError,
         chat::{
-            reply::{Head, Part, Whole},
+            reply::{Head, Part, Whole, add_part},
             stream::Encode,
         },
     },
@@ -43,9 +43,12 @@ impl Written {
         for Numbered { event, .. } in events {
             match event {
                 JobEvent::Token { content, reasoning: true, .. } => written.reasoning.push_str(&content),
-                JobEvent::Token { content, reasoning: false, logprobs } => {
+                JobEvent::Token { content, reasoning: false, logprobs, call } => {
                     written.text.push_str(&content);
                     written.logprobs.extend(logprobs);
+                    if let Some(part) = call {
+                        add_part(&mut written.calls, &part);
+                    }
                 }
                 JobEvent::Done { finish_reason, .. } => written.finish_reason = finish_reason,
                 _ => {}
@@ -73,7 +76,9 @@ impl Written {
                 self.text.push_str(text);
                 self.logprobs.extend(logprobs.iter().cloned());
             }
-            Part::Calls(calls) => self.calls.extend(calls.iter().cloned()),
+            Part::Call(part) => {
+                add_part(&mut self.calls, part);
+            }
             Part::Done { usage, finish_reason } => {
                 self.usage = Some(usage.clone());
                 self.finish_reason = Some(*finish_reason);
@@ -90,8 +95,10 @@ impl Written {
         if !self.text.is_empty() {
             items.push(text(head, items.len(), self.text, self.logprobs, state));
         }
-        for one in self.calls {
-            items.push(call(head, items.len(), one, ResponseStatus::Completed));
+        let last = self.calls.len();
+        for (number, one) in (1..).zip(self.calls) {
+            let state = if number == last { state } else { ResponseStatus::Completed };
+            items.push(call(head, items.len(), one, state));
         }
         items
     }
@@ -119,12 +126,16 @@ fn output_text(text: String, logprobs: Vec<TokenLogprob>) -> ContentPart {
 
 fn call(head: &Head, index: usize, call: ToolCall, status: ResponseStatus) -> Item {
     Item::FunctionCall {
-        id: format!("fc_{index}_{}", head.job),
+        id: call_id(head, index),
         call_id: call.id,
         name: call.function.name,
         arguments: call.function.arguments,
         status,
     }
+}
+
+fn call_id(head: &Head, index: usize) -> String {
+    format!("fc_{index}_{}", head.job)
 }
 
 fn item_id(item: &Item) -> String {
@@ -197,6 +208,7 @@ pub(super) fn whole(head: &Head, about: &Stored, whole: Whole) -> Response {
 enum Kind {
     Reasoning,
     Text,
+    Call,
 }
 
 /// Writes named events: each item begins, grows and ends.
@@ -223,7 +235,27 @@ impl Events {
         bytes.extend(sse::named_frame(name, &ResponseEvent { change, sequence_number }));
     }
 
-    /// Begins an item, unless it is open.
+    /// Begins the item of a call.
+    fn open_call(&mut self, head: &Head, begun: ToolCall, bytes: &mut BytesMut) {
+        self.close(head, bytes);
+        let item = call(head, self.next as usize, begun, ResponseStatus::InProgress);
+        let output_index = self.next;
+        self.next += 1;
+        self.open = Some(Kind::Call);
+        self.frame(ResponseChange::ItemAdded { output_index, item }, bytes);
+    }
+
+    /// Ends the item of the last call.
+    fn close_call(&mut self, head: &Head, output_index: u32, bytes: &mut BytesMut) {
+        let Some(one) = self.written.calls.last().cloned() else { return };
+        let (name, arguments) = (one.function.name.clone(), one.function.arguments.clone());
+        let item = call(head, output_index as usize, one, final_state(self.written.finish_reason));
+        let item_id = item_id(&item);
+        self.frame(ResponseChange::ArgumentsDone { item_id, output_index, name, arguments }, bytes);
+        self.frame(ResponseChange::ItemDone { output_index, item }, bytes);
+    }
+
+    /// Begins an item of text, unless it is open.
     fn open(&mut self, kind: Kind, head: &Head, bytes: &mut BytesMut) {
         if self.open == Some(kind) {
             return;
@@ -237,7 +269,7 @@ impl Events {
                 reasoning(head, index, String::new(), ResponseStatus::InProgress),
                 ContentPart::ReasoningText { text: String::new() },
             ),
-            Kind::Text => (
+            Kind::Text | Kind::Call => (
                 text(head, index, String::new(), Vec::new(), ResponseStatus::InProgress),
                 output_text(String::new(), Vec::new()),
             ),
@@ -252,6 +284,7 @@ impl Events {
         let Some(kind) = self.open.take() else { return };
         let (output_index, index) = (self.next - 1, self.next as usize - 1);
         let (item, part, done) = match kind {
+            Kind::Call => return self.close_call(head, output_index, bytes),
             Kind::Reasoning => {
                 let written = self.written.reasoning.clone();
                 let item = reasoning(head, index, written.clone(), ResponseStatus::Completed);
@@ -283,25 +316,17 @@ impl Events {
         self.frame(ResponseChange::ItemDone { output_index, item }, bytes);
     }
 
-    fn calls(&mut self, head: &Head, calls: Vec<ToolCall>, bytes: &mut BytesMut) {
-        self.close(head, bytes);
-        for one in calls {
-            let (output_index, index) = (self.next, self.next as usize);
-            self.next += 1;
-            let (name, arguments) = (one.function.name.clone(), one.function.arguments.clone());
-            let mut begun = one.clone();
-            begun.function.arguments.clear();
-            let begun = call(head, index, begun, ResponseStatus::InProgress);
-            let item_id = item_id(&begun);
-            let item = call(head, index, one, ResponseStatus::Completed);
-            self.frame(ResponseChange::ItemAdded { output_index, item: begun }, bytes);
-            let delta = arguments.clone();
-            self.frame(
-                ResponseChange::ArgumentsDelta { item_id: item_id.clone(), output_index, delta },
-                bytes,
-            );
-            self.frame(ResponseChange::ArgumentsDone { item_id, output_index, name, arguments }, bytes);
-            self.frame(ResponseChange::ItemDone { output_index, item }, bytes);
+    fn call(&mut self, head: &Head, part: &CallDelta, bytes: &mut BytesMut) {
+        if let (Some(id), Some(name)) = (&part.id, &part.name) {
+            let function = FunctionCall { name: name.clone(), arguments: String::new() };
+            let begun = ToolCall { id: id.clone(), kind: "function".to_owned(), function };
+            self.open_call(head, begun, bytes);
+        }
+        if !part.arguments.is_empty() {
+            let output_index = self.next - 1;
+            let item_id = call_id(head, output_index as usize);
+            let delta = part.arguments.clone();
+            self.frame(ResponseChange::ArgumentsDelta { item_id, output_index, delta }, bytes);
         }
     }
 
@@ -348,7 +373,7 @@ impl Encode for Events {
                 };
                 self.frame(change, &mut bytes);
             }
-            Part::Calls(calls) => self.calls(head, calls.clone(), &mut bytes),
+            Part::Call(part) => self.call(head, part, &mut bytes),
             Part::Done { .. } => {}
         }
         self.written.add(&part);

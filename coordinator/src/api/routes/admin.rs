@@ -112,6 +112,12 @@ fn accounts_and_credits(routes: Routes) -> Routes {
                 .takes::<CreateAccount>(Some(json!({"email": "user@example.org", "credits": 100})))
                 .answers::<CreatedAccount>(201, "The account, with the secret of its key beside `data`"),
         )
+        .get(
+            "/admin/accounts/{id}",
+            accounts::get,
+            on_account("getAccountById", "An account", Scope::Read)
+                .answers::<Data<AdminAccount>>(200, "The account"),
+        )
         .post(
             "/admin/accounts/{id}/grants",
             credits::grant,

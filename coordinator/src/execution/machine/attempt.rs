@@ -44,6 +44,8 @@ pub(super) struct Attempt {
     hosts: Hosts,
     lease: Lease,
     is_accepted: bool,
+    /// Whether another run of a coordinator may have offered it before.
+    is_repeated: bool,
     /// Whether events are missing, or may be.
     has_gap: bool,
     /// Number of the event that the log waited for when the lease was last renewed.
@@ -68,6 +70,7 @@ impl Attempt {
             hosts,
             lease: Lease::new(now),
             is_accepted: false,
+            is_repeated: false,
             has_gap: false,
             expected: 0,
             connected_since: now,
@@ -81,6 +84,17 @@ impl Attempt {
     /// An attempt that another run of a coordinator offered. Its Island is requested to send what the log lacks.
     pub(super) fn resume(&mut self, deadline: Option<Instant>) {
         (self.is_accepted, self.has_gap, self.deadline) = (true, true, deadline);
+    }
+
+    /// An attempt that another run of a coordinator committed, and may have offered. It is offered again, under the same
+    /// key: an Island that has it accepts it and goes on.
+    pub(super) fn repeat_offer(&mut self) {
+        (self.is_repeated, self.has_gap) = (true, true);
+    }
+
+    /// Whether the answer to an offer that may be the second one is awaited.
+    pub(super) fn awaits_repeated_offer(&self) -> bool {
+        self.is_repeated && !self.is_accepted
     }
 
     pub(super) fn key(&self) -> AttemptKey {

@@ -3,6 +3,7 @@
 use std::io;
 
 use island_protocol::{
+    chat::CallDelta,
     event::{AttemptEvent, JobEvent, Numbered},
     job::{CompletionTokensDetails, Outcome, Usage},
 };
@@ -10,6 +11,8 @@ use serde::Serialize;
 
 /// Maximum length of a name in an event: of a phase, a state, an image format. Bytes.
 const MAX_NAME: usize = 100;
+/// Maximum length of the id of a tool call and of its function's name, bytes.
+const MAX_CALL_NAME: usize = 200;
 /// Maximum length of [`Usage::device`], bytes.
 const MAX_DEVICE: usize = 200;
 /// Maximum length of a failure's message, characters.
@@ -65,6 +68,8 @@ pub(super) struct Counter {
     reasoning: u64,
     /// Bytes of text.
     text: u64,
+    /// Those of them that are parts of calls.
+    calls: u64,
     /// Bytes of encoded events.
     encoded: u64,
     /// Whether `reported` lacks tokens that were delivered before a restart.
@@ -77,26 +82,40 @@ impl Counter {
         let mut counter = Self::default();
         for Numbered { event, .. } in events {
             counter.encoded = counter.encoded.saturating_add(encoded_len(event));
-            if let JobEvent::Token { content, reasoning, .. } = event {
+            if let JobEvent::Token { content, reasoning, call, .. } = event {
                 counter.reported += 1;
                 counter.reasoning += u64::from(*reasoning);
                 counter.text = counter.text.saturating_add(content.len() as u64);
+                counter.add_call(call.as_deref());
                 counter.is_partial = true;
             }
         }
         counter
     }
 
+    /// Counts a part of a call.
+    fn add_call(&mut self, call: Option<&CallDelta>) {
+        let length = call.map_or(0, |call| call.arguments.len().max(call.text.len())) as u64;
+        self.text = self.text.saturating_add(length);
+        self.calls = self.calls.saturating_add(length);
+    }
+
     /// Checks and counts an event.
     pub(super) fn take(&mut self, event: AttemptEvent) -> Result<Taken, Malformed> {
         let short = |what, name: &str| if name.len() <= MAX_NAME { Ok(()) } else { Err(Malformed { what }) };
         let event = match event {
-            AttemptEvent::Token { content, count, reasoning, logprobs } => {
+            AttemptEvent::Token { content, count, reasoning, logprobs, call } => {
+                for name in call.iter().flat_map(|call| [&call.id, &call.name]).flatten() {
+                    if name.len() > MAX_CALL_NAME {
+                        return Err(Malformed { what: "the name of a call" });
+                    }
+                }
                 let count = u64::from(count);
                 self.reported = self.reported.saturating_add(count);
                 self.reasoning = self.reasoning.saturating_add(if reasoning { count } else { 0 });
                 self.text = self.text.saturating_add(content.len() as u64);
-                JobEvent::Token { content, reasoning, logprobs }
+                self.add_call(call.as_deref());
+                JobEvent::Token { content, reasoning, logprobs, call }
             }
             AttemptEvent::Progress { step, total, phase } => {
                 short("a phase", phase.as_deref().unwrap_or_default())?;
@@ -114,9 +133,9 @@ impl Counter {
                 if let Outcome::Completed { output: Some(output), .. } = &outcome {
                     let length = encoded_len(output);
                     self.encoded = self.encoded.saturating_add(length);
-                    // The tokens of calls were reported without text.
+                    // The tokens of calls were reported without text, or with parts of the calls.
                     if output.get("tool_calls").is_some() {
-                        self.text = self.text.saturating_add(length);
+                        self.text = self.text.saturating_add(length.saturating_sub(self.calls));
                     }
                 }
                 return Ok(Taken::End(bounded(outcome)));

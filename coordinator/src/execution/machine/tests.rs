@@ -316,6 +316,84 @@ fn a_coordinator_whose_clock_is_wrong_ends_no_job_that_it_takes_over() {
     }
 }
 
+/// A machine of another coordinator for a job whose first attempt is committed, with further events in its log.
+fn taken_over(status: JobStatus, further: Vec<JobEvent>) -> Driven {
+    let mut driven = Driven::new();
+    let now = Now { instant: driven.start, wall: Timestamp::from_unix_ms(WALL_MS) };
+    let stored = Job { attempt: 1, epoch: 1, host: Some(host(1)), status, ..job() };
+    let log = Arc::new(Log::new(stored.head.clone()));
+    log.append(further);
+    driven.machine = Machine::resumed(stored, log, simulation::cargo("story"), TERMS, now);
+    driven
+}
+
+/// A coordinator may stop between the commit of an attempt and its offer. Until the Island answers, nothing is taken for
+/// granted.
+#[test]
+fn an_attempt_that_may_never_have_been_offered_is_offered_again_under_its_key() {
+    let mut driven = taken_over(JobStatus::Queued, Vec::new());
+    let key = driven.machine.job().key();
+    let offers =
+        |effects: &[Effect]| matches!(effects, [Effect::Offer { assignment, .. }] if assignment.key == key);
+    let effects = driven.step(Input::Begin);
+    assert!(offers(&effects), "{effects:?}");
+    assert!(!driven.machine.is_accepted());
+    // It registers before the offer reaches it.
+    assert!(driven.step(Input::Lost { key }).is_empty());
+    let effects = driven.step(Input::Answered { key, answer: OfferAnswer::Accepted });
+    assert!(matches!(effects[..], [Effect::Accepted]), "{effects:?}");
+    driven.write_words(host(1), key, 4);
+    assert!(driven.machine.transcript.log().has_output());
+}
+
+#[test]
+fn an_island_that_refuses_the_second_offer_has_not_failed() {
+    let mut driven = taken_over(JobStatus::Queued, Vec::new());
+    let key = driven.machine.job().key();
+    driven.step(Input::Begin);
+    let answer = OfferAnswer::Refused { reason: Some(RefusalReason::NoSlot), message: "full".into() };
+    let effects = driven.step(Input::Answered { key, answer });
+    assert!(matches!(effects.last(), Some(Effect::Place { key, .. }) if key.attempt == 1), "{effects:?}");
+    // The next Island fails before it delivers anything: another follows.
+    driven.run_on(host(2));
+    let effects = driven.step(Input::Lost { key: driven.machine.job().key() });
+    assert!(matches!(effects.last(), Some(Effect::Write(Write::Attempt(_)))), "{effects:?}");
+}
+
+#[test]
+fn an_island_that_does_not_answer_the_second_offer_keeps_its_lease() {
+    let mut driven = taken_over(JobStatus::Queued, Vec::new());
+    let key = driven.machine.job().key();
+    driven.step(Input::Begin);
+    driven.ms = 2_000;
+    let effects = driven.step(Input::Answered { key, answer: OfferAnswer::Silent });
+    assert!(matches!(effects[..], [Effect::Accepted]), "{effects:?}");
+    for ms in (3_000..30_000).step_by(1_000) {
+        driven.ms = ms;
+        assert!(driven.tick().is_empty(), "{ms} ms");
+    }
+    driven.ms = 30_000;
+    assert!(matches!(driven.tick().first(), Some(Effect::CountLoss(Loss::LeaseExpired))));
+}
+
+/// A consumer may have seen output that only a coordinator that is gone had.
+#[test]
+fn an_attempt_that_ended_at_its_island_is_not_begun_again() {
+    let mut driven = taken_over(JobStatus::Queued, Vec::new());
+    let key = driven.machine.job().key();
+    driven.step(Input::Begin);
+    let answer = OfferAnswer::Refused { reason: Some(RefusalReason::Invalid), message: "ended".into() };
+    let effects = driven.step(Input::Answered { key, answer });
+    assert_eq!(end(&effects).status, JobStatus::Failed);
+    for (status, further) in
+        [(JobStatus::Running, Vec::new()), (JobStatus::Queued, vec![JobEvent::token("word ".into())])]
+    {
+        let mut driven = taken_over(status, further);
+        assert!(driven.step(Input::Begin).is_empty(), "{status}");
+        assert!(driven.machine.is_accepted());
+    }
+}
+
 #[test]
 fn an_end_is_shown_when_its_island_is_free_and_before_a_reply_that_may_wait() {
     let mut driven = Driven::new();

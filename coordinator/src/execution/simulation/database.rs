@@ -6,6 +6,7 @@ use island_protocol::{
     credits::MicroCredits,
     event::{JobEvent, Numbered},
     ids::{AccountId, AttemptKey, HostId, InstanceId, JobId},
+    job::JobStatus,
 };
 
 use crate::{
@@ -87,6 +88,14 @@ impl Database {
                 Outcome::Committed(Vec::new())
             }
             Write::End(end) => self.end(end, coordinator),
+        }
+    }
+
+    /// Notes that an attempt executes.
+    pub(super) fn record_start(&mut self, key: AttemptKey) {
+        let row = self.rows.get_mut(&key.job_id).filter(|row| row.job.key() == key);
+        if let Some(row) = row.filter(|row| !row.job.status.is_final()) {
+            row.job.status = JobStatus::Running;
         }
     }
 

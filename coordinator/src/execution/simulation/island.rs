@@ -7,7 +7,7 @@ use island_protocol::{
     FABRIC_VERSION,
     cargo::RuntimeType,
     event::{AttemptEvent, Numbered},
-    fabric::{Assignment, Heartbeat, Lease, LeasedJob, OutputReply},
+    fabric::{Assignment, Heartbeat, Lease, LeasedJob, OutputReply, RefusalReason},
     host::{Capabilities, Headroom, RunningJob, RuntimeReport, SystemLoad},
     ids::{AttemptKey, HostId, InstanceId, JobId},
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
@@ -44,6 +44,8 @@ pub(super) struct Island {
     pub is_alive: bool,
     pub frozen_until: u64,
     pub attempts: BTreeMap<AttemptKey, Attempt>,
+    /// The newest epoch of each job that is over here, as far as this run of its agent knows.
+    pub ended: BTreeMap<JobId, u64>,
     pub last_renewal: u64,
     /// This run of its agent.
     pub instance: InstanceId,
@@ -76,8 +78,8 @@ pub(super) fn capabilities() -> Capabilities {
 
 impl Island {
     pub(super) fn new(host: HostId, instance: InstanceId) -> Self {
-        let attempts = BTreeMap::new();
-        Self { host, life: 0, is_alive: true, frozen_until: 0, attempts, last_renewal: 0, instance }
+        let (attempts, ended) = (BTreeMap::new(), BTreeMap::new());
+        Self { host, life: 0, is_alive: true, frozen_until: 0, attempts, ended, last_renewal: 0, instance }
     }
 
     /// What it reports of itself every few seconds.
@@ -102,6 +104,7 @@ impl Island {
             jobs: self.attempts.keys().map(running).collect(),
             models: Vec::new(),
             control: None,
+            refusals: Vec::new(),
             headroom: Headroom { job_slots, ram_mb: 1_000, vram_mb: 0, gpus: None },
             timestamp: Timestamp::from_unix_ms(0),
         }
@@ -123,18 +126,21 @@ impl Island {
             })
     }
 
-    /// Whether it accepts an attempt. Of one job it has the newest attempt only.
-    pub(super) fn offer(&mut self, assignment: &Assignment, now: u64) -> bool {
+    /// Accepts an attempt, or returns the reason against it. Of one job it has the newest attempt only, and begins none
+    /// again that is over.
+    pub(super) fn offer(&mut self, assignment: &Assignment, now: u64) -> Result<(), RefusalReason> {
         let key = assignment.key;
         if self.attempts.contains_key(&key) {
-            return true;
+            return Ok(());
         }
-        if self.attempts.keys().any(|other| other.job_id == key.job_id && other.epoch > key.epoch) {
-            return false;
+        let is_older = |other: &AttemptKey| other.job_id == key.job_id && other.epoch > key.epoch;
+        let has_ended = self.ended.get(&key.job_id).is_some_and(|epoch| *epoch >= key.epoch);
+        if has_ended || self.attempts.keys().any(is_older) {
+            return Err(RefusalReason::Invalid);
         }
-        self.attempts.retain(|other, _| other.job_id != key.job_id);
+        self.retain(|other, _| other.job_id != key.job_id);
         if self.attempts.len() >= SLOTS {
-            return false;
+            return Err(RefusalReason::NoSlot);
         }
         let written = assignment.continues.as_deref().map_or(0, |text| text.matches(' ').count() as u64);
         let total = assignment.input["words"].as_u64().expect("words");
@@ -150,11 +156,24 @@ impl Island {
             outcome: None,
         };
         self.attempts.insert(key, attempt);
-        true
+        Ok(())
     }
 
     pub(super) fn cancel(&mut self, key: AttemptKey) {
-        self.attempts.remove(&key);
+        self.retain(|other, _| *other != key);
+    }
+
+    /// Keeps these attempts; the others are over.
+    fn retain(&mut self, is_kept: impl Fn(&AttemptKey, &Attempt) -> bool) {
+        let ended = &mut self.ended;
+        self.attempts.retain(|key, attempt| {
+            let is_kept = is_kept(key, attempt);
+            if !is_kept {
+                let epoch = ended.entry(key.job_id).or_default();
+                *epoch = key.epoch.max(*epoch);
+            }
+            is_kept
+        });
     }
 
     /// Fails every attempt, as when the engine crashes.
@@ -173,7 +192,7 @@ impl Island {
 
     /// Writes a word of each attempt and returns what is to be sent: events, and whether the message ends the attempt.
     pub(super) fn work(&mut self, now: u64) -> Vec<(AttemptKey, Vec<Numbered<AttemptEvent>>, bool)> {
-        self.attempts.retain(|_, attempt| now.saturating_sub(attempt.confirmed) < FENCE_MS);
+        self.retain(|_, attempt| now.saturating_sub(attempt.confirmed) < FENCE_MS);
         let mut messages = Vec::new();
         for (key, attempt) in &mut self.attempts {
             attempt.work();
@@ -196,7 +215,7 @@ impl Island {
 
     pub(super) fn replied(&mut self, key: AttemptKey, reply: &OutputReply) {
         if reply.committed {
-            self.attempts.remove(&key);
+            self.cancel(key);
         } else if let (Some(from), Some(attempt)) = (reply.replay_from, self.attempts.get_mut(&key)) {
             attempt.sent = attempt.sent.min(from.saturating_sub(1));
         }
@@ -216,7 +235,7 @@ impl Island {
     /// Applies a reply to a renewal that was sent at `sent`.
     pub(super) fn renewed(&mut self, lease: &Lease, sent: u64) {
         if !lease.held {
-            self.attempts.remove(&lease.key);
+            self.cancel(lease.key);
         } else if let Some(attempt) = self.attempts.get_mut(&lease.key) {
             (attempt.confirmed, attempt.is_renewed) = (attempt.confirmed.max(sent), true);
             if let Some(from) = lease.replay_from {

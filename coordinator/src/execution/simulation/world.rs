@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, VecDeque},
+    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
     fmt::Write as _,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
@@ -34,7 +34,7 @@ use crate::{
     catalogue::Catalogue,
     execution::{
         log::Log,
-        machine::{Effect, Hosts, Input, Machine, Now, OfferAnswer, Write, Written},
+        machine::{AttemptWrite, Effect, Hosts, Input, Machine, Now, OfferAnswer, Write, Written},
         recover::joined,
     },
     fabric::{link::Connectivity, signature},
@@ -77,12 +77,19 @@ pub(super) enum Defect {
     StallBySilence,
     /// The age of a signed message is judged by the system clock alone.
     SteppedWindow,
+    /// An attempt that was committed counts as offered when another coordinator finds it.
+    NoSecondOffer,
 }
 
 impl Defect {
     /// Those that some hundred seeds find.
-    pub(super) const COMMON: [Self; 4] =
-        [Self::NoReconciliation, Self::ContinuedLog, Self::StallBySilence, Self::SteppedWindow];
+    pub(super) const COMMON: [Self; 5] = [
+        Self::NoReconciliation,
+        Self::ContinuedLog,
+        Self::StallBySilence,
+        Self::SteppedWindow,
+        Self::NoSecondOffer,
+    ];
     /// Those that take a rare coincidence.
     pub(super) const RARE: [Self; 2] = [Self::NoFence, Self::EarlyCancel];
 }
@@ -156,7 +163,7 @@ enum Message {
     OfferAnswer {
         host: HostId,
         key: AttemptKey,
-        accepted: bool,
+        refusal: Option<RefusalReason>,
     },
     Cancel {
         key: AttemptKey,
@@ -225,6 +232,12 @@ enum Event {
         life: u32,
         key: AttemptKey,
     },
+    /// The start of an attempt reaches the database.
+    RecordStart {
+        coordinator: usize,
+        life: u32,
+        key: AttemptKey,
+    },
     /// A task of this process, and of which of its runs.
     Tick(usize, u32),
     Heartbeat(usize, u32),
@@ -289,6 +302,8 @@ pub(super) struct World {
     islands: Vec<Island>,
     streams: BTreeMap<JobId, Stream>,
     clients: BTreeMap<JobId, (Client, Option<usize>)>,
+    /// Attempts that a coordinator has offered.
+    offered: BTreeSet<AttemptKey>,
     words: BTreeMap<JobId, u64>,
     /// Connections between a coordinator and everything else, and until when they are cut since when.
     cuts: [(u64, u64); COORDINATORS],
@@ -334,6 +349,7 @@ impl World {
             islands,
             streams: BTreeMap::new(),
             clients: BTreeMap::new(),
+            offered: BTreeSet::new(),
             words: BTreeMap::new(),
             cuts: [(0, 0); COORDINATORS],
             consumer,
@@ -428,6 +444,7 @@ impl World {
             Event::Message { to, .. } => Some(*to),
             Event::Written { coordinator, .. }
             | Event::OfferTimeout { coordinator, .. }
+            | Event::RecordStart { coordinator, .. }
             | Event::TakeOver { coordinator, .. }
             | Event::Tick(coordinator, _)
             | Event::Heartbeat(coordinator, _)
@@ -478,6 +495,15 @@ impl World {
                 if self.has_life(coordinator, life) {
                     let answer = OfferAnswer::Silent;
                     self.input(coordinator, key.job_id, Input::Answered { key, answer });
+                }
+            }
+            Event::RecordStart { coordinator, life, key } => {
+                if !self.has_life(coordinator, life) {
+                    // Lost with the coordinator.
+                } else if self.coordinators[coordinator].no_database_until > self.now {
+                    self.after(1_000, Event::RecordStart { coordinator, life, key });
+                } else {
+                    self.database.record_start(key);
                 }
             }
             Event::Tick(index, life) => {
@@ -665,6 +691,7 @@ impl World {
         if !keeps {
             island.attempts.clear();
         }
+        island.ended.clear();
         let pause = self.rng.random_range(500..60_000);
         self.log(format!("Island {index} is killed for {pause} ms, keeps its attempts: {keeps}"));
         self.after(pause, Event::Restart(Node::Island(index)));
@@ -740,11 +767,10 @@ impl World {
 
     fn receive(&mut self, index: usize, message: Message) {
         match message {
-            Message::OfferAnswer { host, key, accepted } => {
-                let answer = if accepted {
-                    OfferAnswer::Accepted
-                } else {
-                    OfferAnswer::Refused { reason: Some(RefusalReason::NoSlot), message: host.to_string() }
+            Message::OfferAnswer { host, key, refusal } => {
+                let answer = match refusal {
+                    None => OfferAnswer::Accepted,
+                    reason => OfferAnswer::Refused { reason, message: host.to_string() },
                 };
                 self.input(index, key.job_id, Input::Answered { key, answer });
             }
@@ -817,12 +843,12 @@ impl World {
         match message {
             Message::Offer { assignment, from } => {
                 let (key, host) = (assignment.key, self.islands[index].host);
-                let accepted = self.islands[index].offer(&assignment, now);
-                if assignment.continues.is_some() && accepted {
+                let refusal = self.islands[index].offer(&assignment, now).err();
+                if assignment.continues.is_some() && refusal.is_none() {
                     self.totals.continued += 1;
                 }
-                self.log(format!("Island {index} is offered {key}: {accepted}"));
-                let answer = Message::OfferAnswer { host, key, accepted };
+                self.log(format!("Island {index} is offered {key}: {refusal:?}"));
+                let answer = Message::OfferAnswer { host, key, refusal };
                 self.send(Node::Island(index), Node::Coordinator(from), answer);
             }
             Message::Cancel { key } => self.islands[index].cancel(key),
@@ -1041,6 +1067,7 @@ impl World {
             }
             Effect::Offer { host, assignment } => {
                 let key = assignment.key;
+                self.offered.insert(key);
                 self.check_overlap(index, host, key);
                 self.send_to_host(index, host, Message::Offer { assignment, from: index });
                 self.after(2_000, Event::OfferTimeout { coordinator: index, life, key });
@@ -1072,11 +1099,13 @@ impl World {
                     running.log.append_end(end);
                 }
             }
-            Effect::Accepted
-            | Effect::RecordStart { .. }
-            | Effect::CreditKarma { .. }
-            | Effect::Compare { .. }
-            | Effect::CountLoss(_) => {}
+            Effect::CountLoss(_) => self.check_offered(index, job),
+            Effect::RecordStart { key, .. } => {
+                // Such writes wait for others.
+                let delay = self.rng.random_range(0..500);
+                self.after(delay, Event::RecordStart { coordinator: index, life, key });
+            }
+            Effect::Accepted | Effect::CreditKarma { .. } | Effect::Compare { .. } => {}
         }
     }
 
@@ -1119,6 +1148,16 @@ impl World {
         }
     }
 
+    /// Verifies that an attempt that is taken away from its Island was offered to it.
+    fn check_offered(&mut self, index: usize, job: JobId) {
+        let Some(running) = self.coordinators[index].jobs.get(&job) else { return };
+        let Some((host, key)) = running.machine.attempt() else { return };
+        let is_untouched = running.log.next() == running.machine.job().first_event;
+        if is_untouched && !self.offered.contains(&key) {
+            self.broken.get_or_insert(format!("{host} lost {key}, which it was never offered"));
+        }
+    }
+
     fn place(&mut self, index: usize, job: JobId) {
         let now = self.instant();
         let Some(running) = self.coordinators[index].jobs.get(&job) else { return };
@@ -1158,6 +1197,12 @@ impl World {
         }
         let outcome = self.database.write(&write, self.coordinators[coordinator].id);
         self.log(format!("coordinator {coordinator} writes {job}: {outcome:?}"));
+        let is_attempt = matches!(*write, Write::Attempt(AttemptWrite { host: Some(_), .. }));
+        if is_attempt && self.is_stormy() && self.chance(3) {
+            // Between the commit of an attempt and its offer.
+            self.totals.kills += 1;
+            return self.stop_coordinator(coordinator);
+        }
         if self.is_stormy() && self.chance(4) {
             self.totals.lost_replies += 1;
             let pause = self.rng.random_range(50..2_000);
@@ -1317,7 +1362,9 @@ impl World {
     fn resume(&mut self, index: usize, id: JobId) {
         let now = self.now_at(index);
         let mut job = self.database.rows[&id].job.clone();
-        job.status = if job.host.is_some() { JobStatus::Queued } else { job.status };
+        if job.host.is_some() && job.status != JobStatus::Running {
+            job.status = JobStatus::Queued;
+        }
         let stream = self.streams.entry(id).or_default();
         let last = stream.events.last().map_or(0, |event| event.n);
         let events = joined(job.head.clone(), stream.events.clone());
@@ -1333,6 +1380,9 @@ impl World {
         let mut machine = Machine::resumed(job, log.clone(), cargo, TERMS, now);
         if self.defect == Some(Defect::ContinuedLog) {
             machine.assume_complete_log();
+        }
+        if self.defect == Some(Defect::NoSecondOffer) {
+            machine.assume_accepted(now);
         }
         self.spawn(index, id, machine, log, published);
     }
@@ -1363,7 +1413,8 @@ impl World {
             stream.sequence += 1;
             running.published = Some((end, stream.sequence));
         } else if stream.sequence == 0 {
-            running.published = Some((last, 0));
+            // The stream was emptied: all events follow.
+            running.published = Some((0, 0));
         } else if !is_away {
             let is_ours = self.database.rows[&job].coordinator == own;
             let stored = stream.events.last().map_or(0, |event| event.n);

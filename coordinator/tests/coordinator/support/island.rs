@@ -1,6 +1,6 @@
 //! A scripted Island: it uses the real protocol and acts as the test directs.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use async_nats::{Client, ConnectOptions, HeaderMap, Message, Request, Subscriber};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -15,8 +15,9 @@ use island_protocol::{
     cargo::RuntimeType,
     event::{AttemptEvent, Numbered},
     fabric::{
-        Assignment, AssignmentReply, Cancel, Control, ControlReply, Heartbeat, LeaseRenewal, LeaseReply, LeasedJob, Output,
-        OutputReply, Refusal, RefusalReason, Register, Registered, SIGNATURE_HEADER, signed_bytes,
+        Assignment, AssignmentReply, Cancel, Control, ControlReply, Heartbeat, LeaseRenewal, LeaseReply,
+        LeasedJob, Output, OutputReply, Refusal, RefusalReason, Register, Registered, SIGNATURE_HEADER,
+        signed_bytes,
     },
     host::{Capabilities, Headroom, RuntimeReport, SandboxReport, SystemLoad},
     ids::{AttemptKey, HostId, InstanceId, Nonce},
@@ -45,6 +46,8 @@ pub(crate) struct Island {
     cancels: Subscriber,
     pub(crate) slots: u32,
     engine: RuntimeType,
+    /// Attempts that it has accepted.
+    taken: HashSet<AttemptKey>,
 }
 
 /// An assignment and its reply subject.
@@ -124,7 +127,8 @@ impl Island {
         let jobs = client.subscribe(HostTopic::Jobs.of(id)).await.expect("subscribe");
         let cancels = client.subscribe(HostTopic::Cancel.of(id)).await.expect("subscribe");
         let instance = InstanceId(Uuid::new_v4());
-        let island = Self { id, key, client, credentials, instance, jobs, cancels, slots: 4, engine };
+        let taken = HashSet::new();
+        let island = Self { id, key, client, credentials, instance, jobs, cancels, slots: 4, engine, taken };
         island.client.flush().await.expect("flush");
         island.register(&[]).await;
         island
@@ -138,7 +142,8 @@ impl Island {
         client.flush().await.expect("flush");
         let (id, key, credentials) = (self.id, self.key.clone(), self.credentials.clone());
         let (instance, engine) = (InstanceId(Uuid::new_v4()), self.engine.clone());
-        Self { id, key, client, credentials, instance, jobs, cancels, slots: 4, engine }
+        let taken = HashSet::new();
+        Self { id, key, client, credentials, instance, jobs, cancels, slots: 4, engine, taken }
     }
 
     /// Its run of the agent.
@@ -242,6 +247,7 @@ impl Island {
             jobs: vec![],
             models: vec![],
             control: None,
+            refusals: Vec::new(),
             headroom: Headroom { job_slots: self.slots, ram_mb: 8_000, vram_mb: 0, gpus: None },
             timestamp: Clock::System.now(),
         };
@@ -284,9 +290,14 @@ impl Island {
 
     /// The next assignment, accepted.
     pub(crate) async fn take(&mut self) -> Assignment {
-        let offer = self.offer().await;
-        self.accept(&offer).await;
-        offer.assignment
+        loop {
+            let offer = self.offer().await;
+            self.accept(&offer).await;
+            // A coordinator that does not know whether an attempt was offered offers it again.
+            if self.taken.insert(offer.assignment.key) {
+                return offer.assignment;
+            }
+        }
     }
 
     /// Receives remote orders from now on.

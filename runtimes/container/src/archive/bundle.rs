@@ -30,23 +30,37 @@ pub struct Bundle {
     parts: Parts,
     /// Unpacked length of each layer by its name in the archive.
     lengths: BTreeMap<String, u64>,
+    /// Unpacked length of the image.
+    unpacked: u64,
 }
 
 impl Bundle {
-    /// Checks an archive.
-    pub(super) fn examine(source: Source) -> Result<Self, ArchiveError> {
+    /// Checks an archive whose image unpacks to at most `most` bytes.
+    pub(super) fn examine(source: Source, most: u64) -> Result<Self, ArchiveError> {
         let parts = manifest::find(&texts(&source)?)?;
-        let mut lengths = BTreeMap::new();
+        let (mut lengths, mut unpacked) = (BTreeMap::new(), 0);
         for_each_file(&source, &|_| (), |name, length, reader| {
             if parts.layers.contains(&name) {
                 lengths.insert(name, layer::check(unpack(reader, length)?)?);
+                // After each layer: the rest of an image that is too large is not read.
+                unpacked = total(&parts.layers, &lengths);
+                if unpacked > most {
+                    return Err(ArchiveError::unsound(format!(
+                        "its layers unpack to more than {most} bytes together"
+                    )));
+                }
             }
             Ok(())
         })?;
         match parts.layers.iter().find(|layer| !lengths.contains_key(*layer)) {
             Some(missing) => Err(ArchiveError::unsound(format!("the layer {missing:?} is not in it"))),
-            None => Ok(Self { source, parts, lengths }),
+            None => Ok(Self { source, parts, lengths, unpacked }),
         }
+    }
+
+    /// Sum of the unpacked layers, in bytes.
+    pub(super) fn unpacked_bytes(&self) -> u64 {
+        self.unpacked
     }
 
     pub(super) fn source(&self) -> &Source {
@@ -71,6 +85,11 @@ impl Bundle {
         out.into_inner()?;
         Ok(())
     }
+}
+
+/// Length of an image. A daemon unpacks a layer as often as the image names it.
+fn total(layers: &[String], lengths: &BTreeMap<String, u64>) -> u64 {
+    layers.iter().filter_map(|layer| lengths.get(layer)).fold(0, |sum, length| sum.saturating_add(*length))
 }
 
 fn append(

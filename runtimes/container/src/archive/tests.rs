@@ -160,6 +160,36 @@ fn invalid_images_are_rejected_with_a_reason() {
     }
 }
 
+/// An image that names its only layer `times` times.
+fn repeating(layer: &[u8], times: usize) -> Vec<u8> {
+    let config = json!({"rootfs": {"type": "layers", "diff_ids": vec!["sha256:00"; times]}}).to_string();
+    let manifest = json!([{"Config": "config.json", "Layers": vec!["layer.tar"; times]}]).to_string();
+    Tar::default()
+        .file("manifest.json", 0o644, manifest.as_bytes())
+        .and_then(|tar| tar.file("config.json", 0o644, config.as_bytes()))
+        .and_then(|tar| tar.file("layer.tar", 0o644, layer))
+        .and_then(Tar::finish)
+        .expect("a tar")
+}
+
+#[test]
+fn a_layer_counts_as_often_as_the_image_names_it() {
+    let layer = rootfs();
+    let length = layer.len() as u64;
+    for packed in [layer.clone(), gzip(&layer)] {
+        let file = file(&repeating(&packed, 20));
+        let examined = |most| Bundle::examine(Source::of(file.path()).expect("a file"), most);
+        assert_eq!(examined(20 * length).expect("it fits").unpacked_bytes(), 20 * length);
+        let error = examined(20 * length - 1).expect_err("the image is too large");
+        assert!(
+            error.is_of_file() && error.to_string().contains("its layers unpack to more than"),
+            "{error}"
+        );
+    }
+    let examined = Archive::examine(file(&gzip(&layer)).path()).expect("a file system");
+    assert_eq!(examined.unpacked_bytes(), length);
+}
+
 #[test]
 fn devices_in_dev_are_accepted() {
     let tar = Tar::default()

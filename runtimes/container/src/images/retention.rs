@@ -3,7 +3,7 @@
 /// Maximum number of images.
 const MAX_IMAGES: usize = 64;
 /// Maximum bytes of all images.
-const MAX_BYTES: u64 = 32 << 30;
+pub(super) const MAX_BYTES: u64 = 32 << 30;
 
 /// An image of ours in the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,10 +16,15 @@ pub(super) struct StoredImage {
     pub(super) used: Option<u64>,
 }
 
-/// The images to remove: the least recently used, until the rest fits.
-pub(super) fn excess(mut images: Vec<StoredImage>) -> Vec<StoredImage> {
+/// Whether one image has more bytes than all images together may have.
+pub(super) fn is_too_large(bytes: u64) -> bool {
+    bytes > MAX_BYTES
+}
+
+/// The images to remove: the least recently used, until the rest fits beside `coming`, the bytes of images that are about to be unpacked.
+pub(super) fn excess(mut images: Vec<StoredImage>, coming: Option<u64>) -> Vec<StoredImage> {
     images.sort_by_key(|image| std::cmp::Reverse(image.used));
-    let (mut count, mut bytes) = (0, 0_u64);
+    let (mut count, mut bytes) = (usize::from(coming.is_some()), coming.unwrap_or(0));
     let mut goes = |image: &StoredImage| {
         count += 1;
         bytes = bytes.saturating_add(image.bytes);
@@ -38,12 +43,16 @@ mod tests {
     }
 
     fn names(images: Vec<StoredImage>) -> Vec<String> {
-        excess(images).into_iter().map(|image| image.name).collect()
+        removed_for(images, None)
+    }
+
+    fn removed_for(images: Vec<StoredImage>, coming: Option<u64>) -> Vec<String> {
+        excess(images, coming).into_iter().map(|image| image.name).collect()
     }
 
     #[test]
     fn images_within_the_limits_stay() {
-        assert!(excess(vec![image("a", 10, None), image("b", 20, Some(1))]).is_empty());
+        assert_eq!(names(vec![image("a", 10, None), image("b", 20, Some(1))]), [""; 0]);
     }
 
     #[test]
@@ -55,8 +64,20 @@ mod tests {
             image("last", 5, Some(3)),
         ];
         assert_eq!(names(images), ["first", "old"]);
-        assert!(excess(vec![image("giant", 100, Some(1))]).is_empty(), "the one in use stays");
+        assert_eq!(names(vec![image("giant", 100, Some(1))]), [""; 0], "the one in use stays");
         let many = (0..MAX_IMAGES as u64 + 2).map(|at| image(&at.to_string(), 0, Some(at))).collect();
         assert_eq!(names(many), ["1", "0"]);
+    }
+
+    #[test]
+    fn what_is_about_to_be_unpacked_has_its_place_before() {
+        let images = || vec![image("old", 10, None), image("first", 10, Some(1)), image("last", 10, Some(2))];
+        assert_eq!(removed_for(images(), Some(2 << 30)), [""; 0]);
+        assert_eq!(removed_for(images(), Some(3 << 30)), ["old"]);
+        assert_eq!(removed_for(images(), Some(16 << 30)), ["first", "old"]);
+        assert_eq!(removed_for(images(), Some(u64::MAX)), ["last", "first", "old"]);
+        let many = (0..MAX_IMAGES as u64).map(|at| image(&at.to_string(), 0, Some(at))).collect();
+        assert_eq!(removed_for(many, Some(0)), ["0"], "it counts as one");
+        assert!(is_too_large(MAX_BYTES + 1) && !is_too_large(MAX_BYTES));
     }
 }

@@ -2,7 +2,12 @@
 
 mod server;
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use island_protocol::{
     cargo::CargoSpec,
@@ -237,6 +242,63 @@ async fn a_daemon_that_goes_away_is_the_hosts_fault() {
     assert_eq!((failure.fault, failure.code), (Fault::Host, FailureCode::DiskFull));
     assert!(!failure.message.contains("/var/lib"), "no paths are sent to consumers: {failure:?}");
     engine.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_pull_ends_at_the_size_of_all_images() {
+    let part = |id: &str, gigabytes: u64| {
+        let progress = json!({"current": 1, "total": gigabytes << 30});
+        json!({"id": id, "status": "Downloading", "progressDetail": progress}).to_string() + "\n"
+    };
+    let reports = part("a", 20) + &part("b", 13);
+    let server = Server::start(move |request| match (request.method.as_str(), request.path.as_str()) {
+        ("GET", path) if path.starts_with("/images/") => {
+            MockResponse::Json(404, json!({"message": "no such image"}))
+        }
+        ("POST", "/images/create") => {
+            let head = "HTTP/1.1 200 X\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
+            MockResponse::Raw(format!("{head}{reports}").into_bytes())
+        }
+        _ => usual(request),
+    });
+    let engine = engine(&server, &["registry.example"]).await;
+    let failure = failure(play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await);
+    engine.shutdown().await;
+    assert_eq!((failure.fault, failure.code), (Fault::Job, FailureCode::ModelRejected));
+    assert!(failure.message.contains("more than 32 GB"), "{failure:?}");
+    assert!(server.requests().iter().all(|request| !request.path.ends_with("/tag")), "it gets no name");
+}
+
+#[tokio::test]
+async fn a_pulled_image_that_unpacks_to_too_much_is_removed() {
+    let was_pulled = AtomicBool::new(false);
+    let server = Server::start(move |request| match (request.method.as_str(), request.path.as_str()) {
+        ("GET", "/images/json") => MockResponse::Json(200, json!([])),
+        ("GET", path) if path.starts_with("/images/") && was_pulled.load(Ordering::Relaxed) => {
+            MockResponse::Json(200, json!({"Id": "sha256:1", "Size": 33_u64 << 30, "Config": {}}))
+        }
+        ("GET", path) if path.starts_with("/images/") => {
+            MockResponse::Json(404, json!({"message": "no such image"}))
+        }
+        ("POST", "/images/create") => {
+            was_pulled.store(true, Ordering::Relaxed);
+            MockResponse::Json(200, json!({"status": "pulled"}))
+        }
+        ("POST", path) if path.ends_with("/tag") => MockResponse::Json(201, Value::Null),
+        ("DELETE", path) if path.starts_with("/images/") => MockResponse::Json(200, json!([])),
+        _ => usual(request),
+    });
+    let engine = engine(&server, &["registry.example"]).await;
+    let failure = failure(play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await);
+    engine.shutdown().await;
+    assert_eq!((failure.fault, failure.code), (Fault::Job, FailureCode::ModelRejected));
+    let requests = server.requests();
+    let removed = requests.iter().filter(|request| request.method == "DELETE").count();
+    assert_eq!(removed, 2, "our name and the registry's");
+    assert!(
+        requests.iter().all(|request| request.path != "/containers/create"),
+        "no container was made of it"
+    );
 }
 
 /// What pulled images leave in the daemon: our name and the registry's reference. Without both, the disk stays occupied.

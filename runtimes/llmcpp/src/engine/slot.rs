@@ -1,12 +1,11 @@
 //! One running job: what it has read and written, and how its text is sent.
 
 use island_protocol::{
-    chat::TokenLogprob,
+    chat::{CallDelta, TokenLogprob},
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
 };
 use island_runtimes_api::Phase;
 use llama_cpp_2::{context::LlamaContext, token::LlamaToken};
-use uuid::Uuid;
 
 use std::collections::VecDeque;
 
@@ -22,7 +21,7 @@ use crate::{
     sampling::Sampler,
     stop::StopMatcher,
     text::Characters,
-    tools::calls::{CallFinder, Ending},
+    tools::calls::{CallFinder, Ending, Found},
 };
 
 /// Minimum length of a prompt whose reading reports progress, tokens.
@@ -73,7 +72,7 @@ impl Slot {
         let grammar = job.grammar.take();
         let sampler =
             Sampler::new(job.sampling.clone(), model.llama.n_vocab(), &job.prompt, job.max_tokens, grammar);
-        let calls = job.offer.take().map(CallFinder::new);
+        let calls = job.calls.take();
         let stop = StopMatcher::new(std::mem::take(&mut job.stops));
         let reasoning = job.reasoning.take();
         let drafts = drafts.then(|| Drafts::new(&job.prompt));
@@ -203,13 +202,16 @@ impl Slot {
     pub(super) fn complete(mut self, reason: FinishReason) {
         let (mut output, mut finish_reason) = (None, reason);
         if let Some(calls) = self.calls.take() {
-            match calls.finish(|| format!("call_{}", Uuid::new_v4().simple())) {
+            match calls.finish() {
                 Ending::Text(held) => self.send(held),
-                Ending::Calls(calls) => {
-                    // The tokens of a call are not sent as text, but counted.
-                    self.job.context.events.token(String::new(), std::mem::take(&mut self.unsent));
+                Ending::Calls { parts, output: calls, text, is_complete } => {
+                    self.send_calls(parts);
+                    // Tokens that no part stands for, such as those of the end of a call, are counted.
+                    self.job.context.events.token(text, std::mem::take(&mut self.unsent));
                     output = Some(calls);
-                    finish_reason = FinishReason::ToolCalls;
+                    if is_complete || reason != FinishReason::Length {
+                        finish_reason = FinishReason::ToolCalls;
+                    }
                 }
             }
         }
@@ -278,13 +280,20 @@ impl Slot {
     }
 
     fn send(&mut self, text: String) {
-        let text = match &mut self.calls {
+        let Found { text, calls } = match &mut self.calls {
             Some(calls) => calls.push(&text),
-            None => text,
+            None => Found { text, calls: Vec::new() },
         };
         if !text.is_empty() {
             let logprobs = self.logprobs.take(&text);
             self.emit(text, logprobs);
+        }
+        self.send_calls(calls);
+    }
+
+    fn send_calls(&mut self, parts: Vec<CallDelta>) {
+        for part in parts {
+            self.job.context.events.call(part, std::mem::take(&mut self.unsent));
         }
     }
 

@@ -62,10 +62,10 @@ fn channels_separate_reasoning_answer_and_calls() {
         let text = "<|channel|>analysis<|message|>Need weather.<|end|><|start|>assistant<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"Rome\"}";
         let (reasoning, answer) = split(fresh(Format::Channels, false), text, size);
         assert_eq!(reasoning, "Need weather.");
-        assert_eq!(
-            answer,
-            "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}</tool_call>"
-        );
+        let call = "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}";
+        assert_eq!(answer, call);
+        let (_, answer) = split(fresh(Format::Channels, false), &format!("{text}<|call|>"), size);
+        assert_eq!(answer, format!("{call}}}</tool_call>"));
         assert_eq!(split(fresh(Format::Channels, false), "plain", size), (String::new(), "plain".to_owned()));
     }
 }
@@ -85,6 +85,9 @@ fn a_reply_is_resumed_where_it_stopped() {
     );
     let after = Splitter::new(THINK, true, "Hm", "");
     assert_eq!(split(after, " so.</think>Yes", 3), (" so.".to_owned(), "Yes".to_owned()));
+    let in_call =
+        Splitter::new(Format::Channels, false, "Hm", "<tool_call>{\"name\": \"f\", \"arguments\": {");
+    assert_eq!(split(in_call, "}<|call|>", 3), (String::new(), "}}</tool_call>".to_owned()));
     let in_answer = Splitter::new(THINK, true, "Hm", "Ye");
     assert_eq!(split(in_answer, "s </think>", 3), (String::new(), "s </think>".to_owned()));
 }

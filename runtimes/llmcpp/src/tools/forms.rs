@@ -8,10 +8,15 @@
 //! | `<\|tool_call>call:f{a:1}<tool_call\|>` | Gemma 4 |
 //! | `<\|tool_call\|>[{"name", "arguments"}]` | Granite 3, Phi-4-mini |
 //! | `<\|python_tag\|>{"name", "parameters"}` | Llama 3 |
-//! | `<｜tool▁call▁begin｜>function<｜tool▁sep｜>f` and a block of JSON | DeepSeek |
+//! | `<｜tool▁call▁begin｜>function<｜tool▁sep｜>f` and a block of JSON, or `<｜tool▁call▁begin｜>f<｜tool▁sep｜>{…}` | DeepSeek |
 //! | only the JSON | Llama 3, Gemma 3, Phi-4, and models without a form of their own |
+//!
+//! Calls are read while they are written: of the last one, the end may be missing. Its arguments are then the beginning of the JSON text that
+//! they will be: more text only extends it.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
+
+use super::json::{Members, open_string, scan};
 
 /// Maximum nesting of the arguments in Gemma's form.
 const MAX_DEPTH: usize = 32;
@@ -22,6 +27,9 @@ const GEMMA: &str = "<|tool_call>";
 const GRANITE: &str = "<|tool_call|>";
 const LLAMA: &str = "<|python_tag|>";
 const XML: &str = "<function=";
+const XML_END: &str = "</function>";
+const PARAMETER: &str = "<parameter=";
+const PARAMETER_END: &str = "</parameter>";
 const DEEPSEEK: &str = "<｜tool▁calls▁begin｜>";
 const DEEPSEEK_ONE: &str = "<｜tool▁call▁begin｜>";
 const DEEPSEEK_SEPARATOR: &str = "<｜tool▁sep｜>";
@@ -33,6 +41,19 @@ const MISTRAL_ID: &str = "[CALL_ID]";
 
 /// Texts that begin calls.
 pub(super) const OPENERS: [&str; 8] = [HERMES, MISTRAL, GEMMA, GRANITE, LLAMA, XML, DEEPSEEK, DEEPSEEK_ONE];
+
+/// Texts that may stand between calls and after the last one.
+const BETWEEN: [&str; 9] = [
+    "</tool_call>",
+    GEMMA_END,
+    "<|/tool_call|>",
+    DEEPSEEK,
+    DEEPSEEK_END,
+    "<｜tool▁calls▁end｜>",
+    ",",
+    ";",
+    "]",
+];
 
 /// Texts of the forms that are control tokens of some models, so that their text is left out unless it is needed.
 pub(crate) const CONTROL: [&str; 15] = [
@@ -53,164 +74,306 @@ pub(crate) const CONTROL: [&str; 15] = [
     "<｜tool▁calls▁end｜>",
 ];
 
-/// Name and arguments: an object, or a text that the model wrote instead.
-pub(super) type Call = (String, Value);
+/// A call that has begun: its function and the beginning of its arguments are known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Call {
+    pub name: String,
+    /// JSON text, usually of an object; a text that the model wrote instead is passed on.
+    pub arguments: String,
+    /// Whether its end was read.
+    pub is_complete: bool,
+    /// Length of the text up to its end and what closes it.
+    pub end: usize,
+}
 
-/// The calls that a text consists of; `None` if it is not a call. `schema` has the JSON Schema of a function's arguments.
-pub(super) fn read<'s>(text: &str, schema: impl Fn(&str) -> Option<&'s Value>) -> Option<Vec<Call>> {
-    let text = text.trim();
-    if let Some(rest) = text.strip_prefix(HERMES) {
-        let parts = rest.split(HERMES).map(|part| part.trim().trim_end_matches("</tool_call>").trim());
-        return parts
-            .map(|part| if part.starts_with(XML) { xml(part, &schema) } else { json(part) })
-            .collect();
+/// What was read of one call.
+#[derive(Debug, Default)]
+struct Body<'t> {
+    name: Option<String>,
+    arguments: Option<String>,
+    /// What follows; `None` if the end is missing or invalid.
+    rest: Option<&'t str>,
+}
+
+/// The calls at the beginning of a text that have begun. `is_end` if no more text follows; `schema` has the JSON Schema of a function's
+/// arguments.
+pub(super) fn read<'s>(text: &str, is_end: bool, schema: impl Fn(&str) -> Option<&'s Value>) -> Vec<Call> {
+    let mut calls: Vec<Call> = Vec::new();
+    let mut rest = text.trim_start();
+    rest = rest.strip_prefix(DEEPSEEK).unwrap_or(rest).trim_start();
+    loop {
+        if let Some(last) = calls.last_mut() {
+            rest = skip(rest);
+            last.end = text.len() - rest.len();
+        }
+        let Some(body) = body(rest, is_end, &schema) else { return calls };
+        let (Some(name), Some(arguments)) = (body.name, body.arguments) else { return calls };
+        let end = text.len() - body.rest.unwrap_or_default().len();
+        calls.push(Call { name, arguments, is_complete: body.rest.is_some(), end });
+        let Some(after) = body.rest else { return calls };
+        rest = after;
     }
+}
+
+/// Whether a text may be the beginning of one that stands between calls.
+pub(super) fn may_close(text: &str) -> bool {
+    BETWEEN.iter().any(|between| between.starts_with(text))
+}
+
+/// Leaves out white space and what stands between calls.
+fn skip(text: &str) -> &str {
+    let mut rest = text.trim_start();
+    while let Some(after) = BETWEEN.iter().find_map(|between| rest.strip_prefix(between)) {
+        rest = after.trim_start();
+    }
+    rest
+}
+
+/// The call at the beginning of a text; `None` without one.
+fn body<'t, 's>(
+    text: &'t str,
+    is_end: bool,
+    schema: &impl Fn(&str) -> Option<&'s Value>,
+) -> Option<Body<'t>> {
     if text.starts_with(XML) {
-        let parts = text.split(XML).skip(1);
-        return parts.map(|part| xml(&format!("{XML}{}", part.trim()), &schema)).collect();
+        return xml(text, is_end, schema);
+    }
+    if let Some(rest) = text.strip_prefix(HERMES) {
+        let rest = rest.trim_start();
+        return if rest.starts_with(XML) { xml(rest, is_end, schema) } else { object(rest) };
     }
     if let Some(rest) = text.strip_prefix(MISTRAL) {
-        let rest = rest.trim();
-        return if rest.starts_with(['[', '{']) {
-            list(rest)
-        } else {
-            rest.split(MISTRAL).map(mistral).collect()
-        };
+        let rest = rest.trim_start();
+        return if rest.starts_with(['[', '{']) { list(rest) } else { mistral(rest) };
     }
     if let Some(rest) = text.strip_prefix(GEMMA) {
-        let parts = rest.split(GEMMA).map(|part| part.trim().trim_end_matches(GEMMA_END));
-        return parts.map(gemma).collect();
+        return gemma(rest);
     }
-    if let Some(rest) = text.strip_prefix(GRANITE) {
-        return list(rest.trim_end_matches("<|/tool_call|>"));
+    if let Some(rest) = text.strip_prefix(DEEPSEEK_ONE) {
+        return deepseek(rest);
     }
-    if let Some(rest) = text.strip_prefix(LLAMA) {
-        return list(rest).or_else(|| rest.split(';').map(json).collect());
-    }
-    if text.starts_with(DEEPSEEK) || text.starts_with(DEEPSEEK_ONE) {
-        return text.split(DEEPSEEK_ONE).skip(1).map(deepseek).collect();
-    }
-    list(text)
+    let rest = [GRANITE, LLAMA].iter().find_map(|opener| text.strip_prefix(opener));
+    list(rest.unwrap_or(text).trim_start())
 }
 
-fn list(text: &str) -> Option<Vec<Call>> {
-    match serde_json::from_str(text.trim()).ok()? {
-        Value::Array(list) => list.iter().map(call).collect(),
-        one => Some(vec![call(&one)?]),
+/// An object, perhaps the first one of a list.
+fn list(text: &str) -> Option<Body<'_>> {
+    object(text.strip_prefix('[').unwrap_or(text))
+}
+
+/// An object with a name and arguments.
+fn object(text: &str) -> Option<Body<'_>> {
+    let mut body = Body::default();
+    let mut members = Members::of(text)?;
+    for (key, value) in members.by_ref() {
+        match key.as_str() {
+            "\"name\"" if value.rest.is_some() => {
+                body.name = Some(serde_json::from_str(&value.compact).ok()?);
+            }
+            "\"arguments\"" | "\"parameters\"" if body.arguments.is_none() => {
+                body.arguments = match value.compact.chars().next() {
+                    Some('{') => Some(value.compact),
+                    // A text is decoded once it is complete.
+                    Some('"') if value.rest.is_some() => Some(serde_json::from_str(&value.compact).ok()?),
+                    Some('"') | None => None,
+                    Some(_) => return None,
+                };
+            }
+            _ => {}
+        }
     }
+    body.rest = members.after();
+    Some(body)
 }
 
-fn json(text: &str) -> Option<Call> {
-    call(&serde_json::from_str(text.trim()).ok()?)
-}
-
-fn call(value: &Value) -> Option<Call> {
-    let name = value.get("name")?.as_str()?.to_owned();
-    let arguments = value.get("arguments").or_else(|| value.get("parameters"))?;
-    (arguments.is_object() || arguments.is_string()).then(|| (name, arguments.clone()))
-}
-
-fn mistral(text: &str) -> Option<Call> {
-    let (name, arguments) = text.split_once(MISTRAL_ARGUMENTS)?;
+/// `f[ARGS]{…}` or `f[CALL_ID]1[ARGS]{…}`.
+fn mistral(text: &str) -> Option<Body<'_>> {
+    let Some((name, arguments)) = text.split_once(MISTRAL_ARGUMENTS) else { return Some(Body::default()) };
     let name = name.split(MISTRAL_ID).next()?.trim();
-    let arguments: Map<String, Value> = serde_json::from_str(arguments.trim()).ok()?;
-    Some((name.to_owned(), Value::Object(arguments)))
+    json(name, arguments)
 }
 
-fn deepseek(text: &str) -> Option<Call> {
-    let text = text.split(DEEPSEEK_END).next()?;
-    let (name, rest) = text.split_once(DEEPSEEK_SEPARATOR)?.1.split_once('\n')?;
-    let block = rest.trim().strip_prefix("```json").unwrap_or(rest).trim().trim_end_matches("```");
-    let arguments: Map<String, Value> = serde_json::from_str(block.trim()).ok()?;
-    Some((name.trim().to_owned(), Value::Object(arguments)))
+/// A name and an object after it.
+fn json<'t>(name: &str, text: &'t str) -> Option<Body<'t>> {
+    let value = scan(text);
+    let arguments = Some(value.compact).filter(|compact| !compact.is_empty());
+    if arguments.as_ref().is_some_and(|compact| !compact.starts_with('{')) {
+        return None;
+    }
+    Some(Body { name: Some(name.to_owned()), arguments, rest: value.rest })
+}
+
+/// `function<separator>f` and a block of JSON, or `f<separator>{…}`.
+fn deepseek(text: &str) -> Option<Body<'_>> {
+    const BLOCK: &str = "```json";
+    let Some((kind, rest)) = text.split_once(DEEPSEEK_SEPARATOR) else { return Some(Body::default()) };
+    if kind.trim() != "function" {
+        return json(kind.trim(), rest);
+    }
+    let Some((name, rest)) = rest.split_once('\n') else { return Some(Body::default()) };
+    let rest = rest.trim_start();
+    if !rest.is_empty() && rest.len() < BLOCK.len() && BLOCK.starts_with(rest) {
+        return Some(Body::default());
+    }
+    let mut body = json(name.trim(), rest.strip_prefix(BLOCK).unwrap_or(rest))?;
+    body.rest = body.rest.map(|rest| rest.trim_start().trim_start_matches('`'));
+    Some(body)
 }
 
 /// A call whose arguments are texts between tags. Their types are those of the function's schema.
-fn xml<'s>(text: &str, schema: &impl Fn(&str) -> Option<&'s Value>) -> Option<Call> {
-    let (name, mut rest) = text.strip_prefix(XML)?.split_once('>')?;
+fn xml<'t, 's>(text: &'t str, is_end: bool, schema: &impl Fn(&str) -> Option<&'s Value>) -> Option<Body<'t>> {
+    let Some((name, mut rest)) = text.strip_prefix(XML)?.split_once('>') else {
+        return Some(Body::default());
+    };
     let name = name.trim();
     let properties = schema(name).and_then(|schema| schema.get("properties"));
-    let mut arguments = Map::new();
-    while let Some((_, parameter)) = rest.split_once("<parameter=") {
-        let (key, after) = parameter.split_once('>')?;
-        // A text may contain the end of another tag.
-        let (value, after) =
-            after.split_once("\n</parameter>").or_else(|| after.split_once("</parameter>"))?;
-        let value = value.strip_prefix('\n').unwrap_or(value);
+    let mut arguments = "{".to_owned();
+    let done = |arguments: String, rest| {
+        Some(Body { name: Some(name.to_owned()), arguments: Some(arguments), rest })
+    };
+    loop {
+        rest = rest.trim_start();
+        if let Some(after) = rest.strip_prefix(XML_END) {
+            return done(arguments + "}", Some(after));
+        }
+        let may_continue = [XML_END, PARAMETER].iter().any(|tag| tag.starts_with(rest));
+        if may_continue && !is_end {
+            return done(arguments, None);
+        }
+        // Some models leave out the end of the function.
+        let Some(parameter) = rest.strip_prefix(PARAMETER) else { return done(arguments + "}", Some(rest)) };
+        let Some((key, after)) = parameter.split_once('>') else { return done(arguments, None) };
         let key = key.trim();
+        if arguments.len() > 1 {
+            arguments.push(',');
+        }
+        arguments.push_str(&Value::from(key).to_string());
+        arguments.push(':');
+        let (value, after) = parameter_value(after);
         let kind = properties.and_then(|properties| properties.get(key)).and_then(|one| one.get("type"));
-        let value = match kind.and_then(Value::as_str) {
-            Some("string") => value.into(),
-            _ => serde_json::from_str(value.trim()).unwrap_or_else(|_| value.into()),
-        };
-        arguments.insert(key.to_owned(), value);
+        let is_text = kind.and_then(Value::as_str) == Some("string");
+        let parsed = || serde_json::from_str::<Value>(value.trim()).ok();
+        match (is_text, after) {
+            (true, None) => arguments.push_str(&open_string(value)),
+            (true, Some(_)) => arguments.push_str(&Value::from(value).to_string()),
+            (false, None) => {}
+            (false, Some(_)) => {
+                arguments.push_str(&parsed().unwrap_or_else(|| value.into()).to_string());
+            }
+        }
+        let Some(after) = after else { return done(arguments, None) };
         rest = after;
     }
-    Some((name.to_owned(), Value::Object(arguments)))
+}
+
+/// The text of a parameter, and what follows its end. A text that begins on a line of its own ends on one, so that it may contain the end of
+/// another tag.
+fn parameter_value(text: &str) -> (&str, Option<&str>) {
+    let is_block = text.starts_with('\n');
+    let end = if is_block {
+        text.find("\n</parameter>").map(|at| (at, at + 1))
+    } else {
+        text.find(PARAMETER_END).map(|at| (at, at))
+    };
+    let Some((length, at)) = end else {
+        // What may be a part of the end is held back.
+        let of_tag = if is_block { 0 } else { begun(text, PARAMETER_END) };
+        let value = &text[..text.len() - begun(text, "\n</parameter>").max(of_tag)];
+        return (if is_block { value.strip_prefix('\n').unwrap_or(value) } else { value }, None);
+    };
+    let value = &text[..length];
+    let value = if is_block { value.strip_prefix('\n').unwrap_or(value) } else { value };
+    let value = if is_block { value } else { value.strip_suffix('\n').unwrap_or(value) };
+    (value, Some(&text[at + PARAMETER_END.len()..]))
+}
+
+/// Number of bytes at the end of a text that could be the beginning of `delimiter`.
+pub(super) fn begun(text: &str, delimiter: &str) -> usize {
+    let begins = |&length: &usize| delimiter.get(..length).is_some_and(|begin| text.ends_with(begin));
+    (1..delimiter.len()).rev().find(begins).unwrap_or(0)
 }
 
 /// `call:f{a:1,b:<|"|>text<|"|>}`.
-fn gemma(text: &str) -> Option<Call> {
-    let text = text.trim().strip_prefix("call:")?;
-    let at = text.find('{')?;
+fn gemma(text: &str) -> Option<Body<'_>> {
+    let text = text.trim_start();
+    let Some(text) = text.strip_prefix("call:") else {
+        return "call:".starts_with(text).then(Body::default);
+    };
+    let Some(at) = text.find('{') else { return Some(Body::default()) };
     let (name, arguments) = text.split_at(at);
-    let mut reader = Gemma(arguments);
-    let arguments = reader.value(0)?;
-    (reader.0.trim().is_empty() && arguments.is_object()).then(|| (name.trim().to_owned(), arguments))
+    let mut reader = Gemma { rest: arguments, json: String::new() };
+    let read = reader.value(0);
+    let rest = read.is_some().then_some(reader.rest);
+    Some(Body { name: Some(name.trim().to_owned()), arguments: Some(reader.json), rest })
 }
 
-/// The unread rest of a value in Gemma's form: JSON with names without quotes and other quotes around texts.
-struct Gemma<'t>(&'t str);
+/// Translates Gemma's form to JSON: names are without quotes, and texts have other quotes.
+struct Gemma<'t> {
+    /// What was not read yet.
+    rest: &'t str,
+    /// What was translated.
+    json: String,
+}
 
 impl Gemma<'_> {
-    fn take(&mut self, expected: &str) -> Option<()> {
-        self.0 = self.0.trim_start().strip_prefix(expected)?;
-        Some(())
+    fn take(&mut self, expected: &str) -> bool {
+        let rest = self.rest.trim_start();
+        let taken = rest.strip_prefix(expected);
+        self.rest = taken.unwrap_or(rest);
+        taken.is_some()
     }
 
-    fn value(&mut self, depth: usize) -> Option<Value> {
+    /// Translates a value; `None` if its end is missing or it is invalid.
+    fn value(&mut self, depth: usize) -> Option<()> {
         if depth > MAX_DEPTH {
             return None;
         }
-        self.0 = self.0.trim_start();
-        if self.take(GEMMA_QUOTE).is_some() {
-            let (text, rest) = self.0.split_once(GEMMA_QUOTE)?;
-            self.0 = rest;
-            return Some(text.into());
+        if self.take(GEMMA_QUOTE) {
+            let Some((text, rest)) = self.rest.split_once(GEMMA_QUOTE) else {
+                let held = begun(self.rest, GEMMA_QUOTE);
+                self.json.push_str(&open_string(&self.rest[..self.rest.len() - held]));
+                return None;
+            };
+            self.rest = rest;
+            self.json.push_str(&Value::from(text).to_string());
+            return Some(());
         }
-        if self.take("{").is_some() {
-            let mut fields = Map::new();
-            if self.take("}").is_some() {
-                return Some(fields.into());
-            }
+        if self.take("{") {
+            return self.items(depth, '{', "}");
+        }
+        if self.take("[") {
+            return self.items(depth, '[', "]");
+        }
+        let (plain, rest) = self.rest.split_at(self.rest.find([',', '}', ']'])?);
+        let value: Value = serde_json::from_str(plain.trim()).ok()?;
+        self.rest = rest;
+        self.json.push_str(&value.to_string());
+        Some(())
+    }
+
+    /// The members of an object or the items of a list, after its first bracket.
+    fn items(&mut self, depth: usize, open: char, close: &str) -> Option<()> {
+        self.json.push(open);
+        if !self.take(close) {
             loop {
-                let (name, rest) = self.0.split_once(':')?;
-                self.0 = rest;
-                fields.insert(name.trim().trim_matches('"').to_owned(), self.value(depth + 1)?);
-                if self.take(",").is_none() {
-                    self.take("}")?;
-                    return Some(fields.into());
+                if open == '{' {
+                    let (name, rest) = self.rest.split_once(':')?;
+                    self.rest = rest;
+                    self.json.push_str(&Value::from(name.trim().trim_matches('"')).to_string());
+                    self.json.push(':');
                 }
+                self.value(depth + 1)?;
+                if !self.take(",") {
+                    break;
+                }
+                self.json.push(',');
+            }
+            if !self.take(close) {
+                return None;
             }
         }
-        if self.take("[").is_some() {
-            let mut items = Vec::new();
-            if self.take("]").is_some() {
-                return Some(items.into());
-            }
-            loop {
-                items.push(self.value(depth + 1)?);
-                if self.take(",").is_none() {
-                    self.take("]")?;
-                    return Some(items.into());
-                }
-            }
-        }
-        let end = self.0.find([',', '}', ']']).unwrap_or(self.0.len());
-        let (plain, rest) = self.0.split_at(end);
-        let value = serde_json::from_str(plain.trim()).ok()?;
-        self.0 = rest;
-        Some(value)
+        self.json.push_str(close);
+        Some(())
     }
 }
 
@@ -221,22 +384,30 @@ mod tests {
 
     use super::*;
 
-    fn calls(text: &str) -> Option<Vec<Call>> {
+    fn read_part(text: &str, is_end: bool) -> Vec<Call> {
         let schema = json!({"type": "object", "properties": {
             "path": {"type": "string"}, "line": {"type": "integer"}, "deep": {"type": "object"},
         }});
-        read(text, |name| (name == "edit").then_some(&schema))
+        read(text, is_end, |name| (name == "edit").then_some(&schema))
     }
 
-    fn one(arguments: Value) -> Vec<Call> {
+    /// Functions and arguments of complete calls; `None` without any, or if one is incomplete or its arguments are not JSON.
+    fn calls(text: &str) -> Option<Vec<(String, Value)>> {
+        let calls = read_part(text, true);
+        let read = |call: Call| {
+            call.is_complete.then(|| Some((call.name, serde_json::from_str(&call.arguments).ok()?))).flatten()
+        };
+        (!calls.is_empty()).then(|| calls.into_iter().map(read).collect()).flatten()
+    }
+
+    fn one(arguments: Value) -> Vec<(String, Value)> {
         vec![("edit".to_owned(), arguments)]
     }
 
-    #[test]
-    fn every_form_is_read() {
-        let arguments = json!({"path": "a.rs", "line": 3});
-        let object = arguments.to_string();
-        for text in [
+    /// A call with these arguments in each form.
+    fn forms(arguments: &Value) -> Vec<String> {
+        let object = format!("{arguments:#}");
+        vec![
             format!("<tool_call>\n{{\"name\": \"edit\", \"arguments\": {object}}}\n</tool_call>"),
             "<tool_call>\n<function=edit>\n<parameter=path>\na.rs\n</parameter>\n<parameter=line>\n3\n</parameter>\n</function>\n</tool_call>".to_owned(),
             "<function=edit>\n<parameter=path>\na.rs\n</parameter>\n<parameter=line>\n3\n</parameter>\n</function>".to_owned(),
@@ -247,9 +418,43 @@ mod tests {
             format!("<|tool_call|>[{{\"name\": \"edit\", \"arguments\": {object}}}]<|/tool_call|>"),
             format!("<|python_tag|>{{\"name\": \"edit\", \"parameters\": {object}}}"),
             format!("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>edit\n```json\n{object}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
+            format!("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>edit<｜tool▁sep｜>{object}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
             format!("{{\"name\": \"edit\", \"parameters\": {object}}}"),
-        ] {
+        ]
+    }
+
+    #[test]
+    fn every_form_is_read() {
+        let arguments = json!({"path": "a.rs", "line": 3});
+        for text in forms(&arguments) {
             assert_eq!(calls(&text), Some(one(arguments.clone())), "{text}");
+            let read = read_part(&text, true);
+            assert_eq!(
+                (read[0].arguments.as_str(), read[0].end),
+                ("{\"path\":\"a.rs\",\"line\":3}", text.len())
+            );
+        }
+    }
+
+    #[test]
+    fn arguments_are_read_while_they_are_written() {
+        for text in forms(&json!({"path": "a.rs", "line": 3})) {
+            let half = text.find("a.r").expect("the text of the argument") + 2;
+            let [call] = read_part(&text[..half], false).try_into().expect("one call");
+            assert_eq!((call.name.as_str(), call.arguments.as_str()), ("edit", "{\"path\":\"a."), "{text}");
+            assert!(!call.is_complete);
+        }
+    }
+
+    #[test]
+    fn a_text_after_calls_is_not_a_part_of_them() {
+        for (text, rest) in [
+            ("{\"name\": \"edit\", \"parameters\": {}}\n\nDone.", "Done."),
+            ("<tool_call>{\"name\": \"edit\", \"arguments\": {}}</tool_call> Wait", "Wait"),
+            ("<tool_call>{\"name\": \"edit\", \"arguments\": {}}</tool_call><tool_call>{x", "<tool_call>{x"),
+        ] {
+            let calls = read_part(text, true);
+            assert_eq!((calls.len(), &text[calls[0].end..]), (1, rest));
         }
     }
 
@@ -298,14 +503,7 @@ mod tests {
             calls(text),
             Some(one(json!({"deep": {"a": [1, -2.5, true, null, "x, {y}: z"], "b": {}}, "e": []})))
         );
-        for bad in [
-            "call:edit{a:}",
-            "call:edit{a:1",
-            "call:edit{a:1}}",
-            "call:edit[1]",
-            "edit{}",
-            "call:edit{a:<|\"|>x}",
-        ] {
+        for bad in ["call:edit{a:}", "call:edit{a:1", "call:edit[1]", "edit{}", "call:edit{a:<|\"|>x}"] {
             assert_eq!(calls(&format!("<|tool_call>{bad}<tool_call|>")), None, "{bad}");
         }
         let deep = format!("<|tool_call>call:edit{{a:{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
@@ -316,6 +514,18 @@ mod tests {
         #[test]
         fn any_text_is_read_without_a_panic(text in "(<tool_call>|\\[TOOL_CALLS\\]|<\\|tool_call>call:f|<function=|[a{}\\[\\]:,<>=|\"\n1]|<parameter=|</parameter>|<｜tool▁call▁begin｜>|<｜tool▁sep｜>){0,20}") {
             let _ = calls(&text);
+            let whole = read_part(&text, true);
+            let mut before: Vec<Call> = Vec::new();
+            for at in (0..=text.len()).filter(|&at| text.is_char_boundary(at)) {
+                let calls = read_part(&text[..at], false);
+                prop_assert!(calls.len() >= before.len());
+                for (call, shorter) in calls.iter().zip(&before) {
+                    prop_assert_eq!(&call.name, &shorter.name);
+                    prop_assert!(call.arguments.starts_with(&shorter.arguments), "{:?} {:?}", call, shorter);
+                }
+                before = calls;
+            }
+            prop_assert!(whole.len() >= before.len());
         }
     }
 }

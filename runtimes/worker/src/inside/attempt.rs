@@ -71,7 +71,7 @@ impl Attempt {
         };
         self.bytes_left = left;
         match event {
-            AttemptEvent::Token { content, count, reasoning, logprobs }
+            AttemptEvent::Token { content, count, reasoning, logprobs, call: None }
                 if content.len() > MAX_TOKEN_BYTES =>
             {
                 self.append_in_parts(&content, count, reasoning, logprobs);
@@ -123,7 +123,7 @@ impl Attempt {
             let (part, after) = rest.split_at(rest.floor_char_boundary(MAX_TOKEN_BYTES));
             let (content, count) = (part.to_owned(), std::mem::take(&mut count));
             let logprobs = std::mem::take(&mut logprobs);
-            self.outbox.push(AttemptEvent::Token { content, count, reasoning, logprobs });
+            self.outbox.push(AttemptEvent::Token { content, count, reasoning, logprobs, call: None });
             rest = after;
         }
     }

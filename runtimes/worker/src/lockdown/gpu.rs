@@ -7,7 +7,7 @@ use std::{
 
 use serde::Deserialize;
 
-use super::Profile;
+use super::{Profile, nodes};
 use crate::launch::GpuGrant;
 
 /// What drivers read: facts about devices, the index of libraries, which Vulkan drivers there are, and their settings for single programs.
@@ -57,8 +57,14 @@ const LOADER: &str = "/etc/ld.so.conf";
 const MANIFESTS: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
 
 impl Profile {
-    /// The profile of an engine that uses GPUs of this machine, and the default one if it may use none.
+    /// The profile of an engine that uses these GPUs of this machine, and the default one if it may use none. It opens no device node that
+    /// belongs to another GPU; engines that cannot select a GPU by its address use the one that they can open.
     pub fn gpu(gpus: &[GpuGrant]) -> Self {
+        Self::of_gpus(gpus, Path::new("/"))
+    }
+
+    /// The same for a machine whose device nodes and facts about PCI devices are below `root`.
+    fn of_gpus(gpus: &[GpuGrant], root: &Path) -> Self {
         if gpus.is_empty() {
             return Self::default();
         }
@@ -76,7 +82,7 @@ impl Profile {
         Self {
             read: facts.chain(manifests).collect(),
             libraries,
-            devices: devices(Path::new("/dev")),
+            devices: nodes::granted(devices(&root.join("dev")), gpus, root),
             drivers: true,
             ..Self::default()
         }
@@ -221,6 +227,23 @@ mod tests {
         fs::write(dir.path().join("libdriver.so"), "").expect("written");
         let folder = driver_folder(&manifest).expect("a folder");
         assert_eq!(folder.canonicalize().expect("it exists"), dir.path().canonicalize().expect("it exists"));
+    }
+
+    #[test]
+    fn no_profile_contains_nodes_of_other_gpus() {
+        let root = tempfile::tempdir().expect("a folder");
+        for path in ["dev/dri/renderD128", "dev/dri/renderD129", "dev/nvidia0", "dev/nvidiactl"] {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("created");
+            fs::write(path, "").expect("written");
+        }
+        let drm = root.path().join("sys/bus/pci/devices/0000:41:00.0/drm");
+        fs::create_dir_all(drm.join("renderD129")).expect("created");
+        let grant = GpuGrant { index: 1, address: Some("0000:41:00.0".to_owned()), memory_mb: 1 };
+        let profile = Profile::of_gpus(&[grant], root.path());
+        let expected = ["dev/dri/renderD129", "dev/nvidiactl"].map(|path| root.path().join(path));
+        assert_eq!(profile.devices, expected);
+        assert!(profile.drivers);
     }
 
     #[test]

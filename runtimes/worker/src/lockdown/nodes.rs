@@ -6,20 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::Profile;
 use crate::launch::GpuGrant;
 
-impl Profile {
-    /// The same without the device nodes of other GPUs than the granted ones, for engines that cannot select a GPU by its address: they use
-    /// the one that they can open. All nodes remain if the address or the nodes of a granted GPU are unknown.
-    #[must_use]
-    pub fn only(mut self, gpus: &[GpuGrant]) -> Self {
-        self.devices = granted(self.devices, gpus, Path::new("/"));
-        self
-    }
-}
-
-fn granted(devices: Vec<PathBuf>, gpus: &[GpuGrant], root: &Path) -> Vec<PathBuf> {
+/// Returns `devices` without the nodes of other GPUs than the granted ones. All nodes remain if the address or the nodes of a granted GPU
+/// are unknown.
+pub(super) fn granted(devices: Vec<PathBuf>, gpus: &[GpuGrant], root: &Path) -> Vec<PathBuf> {
     let mut own = BTreeSet::new();
     for gpu in gpus {
         let nodes = gpu.address.as_deref().map(|address| nodes_of(address, root)).unwrap_or_default();

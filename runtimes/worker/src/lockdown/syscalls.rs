@@ -1,7 +1,7 @@
 //! System calls: seccomp. Calls that are not listed return "operation not permitted", so that a library that only tries one continues. No
 //! sockets are created, no programs started, no processes signaled, nothing mounted or traced.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use libc::c_long;
 use seccompiler::{
@@ -117,7 +117,6 @@ const OLDER: &[c_long] = &[];
 
 /// Additionally needed by GPU drivers.
 const DRIVERS: &[c_long] = &[
-    libc::SYS_ioctl,
     libc::SYS_memfd_create,
     libc::SYS_mlock,
     libc::SYS_mlock2,
@@ -139,6 +138,15 @@ const PROT_EXEC: u64 = libc::PROT_EXEC as u64;
 const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
 /// `prctl` request that names a memory mapping.
 const PR_SET_VMA: u64 = 0x5356_4d41;
+
+/// `ioctl` requests to sockets: they name the process that a socket sends signals to (`FIOSETOWN`, `SIOCSPGRP`), and read or change the
+/// system's networks. No driver has requests in this range.
+const SOCKET_REQUESTS: RangeInclusive<u64> = 0x8900..=0x89ff;
+/// Other `ioctl` requests that act on programs outside: signals of a file to its owner, input and selection of a terminal.
+const REFUSED_REQUESTS: [u64; 3] = [FIOASYNC, TIOCSTI, TIOCLINUX];
+const FIOASYNC: u64 = 0x5452;
+const TIOCSTI: u64 = 0x5412;
+const TIOCLINUX: u64 = 0x541c;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
@@ -209,8 +217,20 @@ fn rules(profile: &Profile) -> Result<Rules, seccompiler::BackendError> {
     }
     if profile.drivers {
         rules.extend(DRIVERS.iter().map(|&call| (call, Vec::new())));
+        rules.insert(libc::SYS_ioctl, device_requests()?);
     }
     Ok(rules)
+}
+
+/// Device calls of drivers: all requests but those that reach other programs. Kernels whose landlock does not limit device calls allow them
+/// on every open file.
+fn device_requests() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let request = |compare, value| SeccompCondition::new(1, Width::Dword, compare, value);
+    let mut below = vec![request(Compare::Lt, *SOCKET_REQUESTS.start())?];
+    for refused in REFUSED_REQUESTS {
+        below.push(request(Compare::Ne, refused)?);
+    }
+    Ok(vec![SeccompRule::new(below)?, rule(request(Compare::Gt, *SOCKET_REQUESTS.end()))?])
 }
 
 /// Opening a file truncates it only if it is opened for writing, which landlock decides. Linux before 6.2 truncates a file that is opened

@@ -2,13 +2,21 @@
 
 use std::{
     fs,
-    os::fd::AsRawFd as _,
+    os::{fd::AsRawFd as _, unix::net::UnixStream},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use libc::{c_long, c_void, syscall};
 use serde_json::Value;
+
+// Requests to `ioctl`; not all of them are in `libc` for every processor.
+const FIOSETOWN: c_long = 0x8901;
+const SIOCSPGRP: c_long = 0x8902;
+const SIOCGIFINDEX: c_long = 0x8933;
+const FIOASYNC: c_long = 0x5452;
+const TIOCSTI: c_long = 0x5412;
+const TIOCLINUX: c_long = 0x541c;
 
 /// All that a sandbox refuses.
 pub(crate) const HOSTILE: &[&str] = &[
@@ -56,6 +64,12 @@ pub(crate) const HOSTILE: &[&str] = &[
     "queue a signal for a thread",
     "signal by a handle",
     "own its socket's signals",
+    "own a socket's signals by a device call",
+    "own a socket's signals by another device call",
+    "request signals of a socket",
+    "list network interfaces",
+    "type into a terminal",
+    "use a terminal's selection",
     "handle on agent",
     "mount",
     "unmount",
@@ -176,6 +190,12 @@ pub(crate) fn attempt(name: &str, input: &Value, scratch: &Path) -> String {
         "queue a signal for a thread" => number(libc::SYS_rt_tgsigqueueinfo, [agent, agent, 0, 0, 0]),
         "signal by a handle" => number(libc::SYS_pidfd_send_signal, [0, 0, 0, 0, 0]),
         "own its socket's signals" => number(libc::SYS_fcntl, [0, libc::F_SETOWN.into(), agent, 0, 0]),
+        "own a socket's signals by a device call" => call_socket(FIOSETOWN, agent),
+        "own a socket's signals by another device call" => call_socket(SIOCSPGRP, agent),
+        "request signals of a socket" => call_socket(FIOASYNC, 1),
+        "list network interfaces" => call_socket(SIOCGIFINDEX, 0),
+        "type into a terminal" => number(libc::SYS_ioctl, [0, TIOCSTI, 0, 0, 0]),
+        "use a terminal's selection" => number(libc::SYS_ioctl, [0, TIOCLINUX, 0, 0, 0]),
         "handle on agent" => number(libc::SYS_pidfd_open, [agent, 0, 0, 0, 0]),
         "mount" => number(
             libc::SYS_mount,
@@ -230,6 +250,17 @@ pub(crate) fn attempt(name: &str, input: &Value, scratch: &Path) -> String {
         }
         unknown => format!("no attempt is called {unknown:?}"),
     }
+}
+
+/// Makes a request to a socket of its own. `first` is the first number of what the request reads.
+fn call_socket(request: c_long, first: i64) -> String {
+    let (socket, _other) = UnixStream::pair().expect("pairs of sockets are allowed");
+    // At least as long as the longest structure of these requests, an interface's.
+    let mut argument = [0_i32; 16];
+    argument[0] = first as i32;
+    let fd = c_long::from(socket.as_raw_fd());
+    // SAFETY: the kernel reads and writes at most the array.
+    made(unsafe { syscall(libc::SYS_ioctl, fd, request, argument.as_mut_ptr()) })
 }
 
 /// Closes the open file of the kernel's memory counter, and waits for the consequence.

@@ -13,6 +13,9 @@ use island_runtimes_worker::{
 
 use crate::acts::attempt;
 
+/// Setting of a test's Cargo: the version of landlock's interface.
+pub(crate) const ABI: &str = "landlock_abi";
+
 /// Another engine until its sandbox is applied, and then the attacker's.
 pub(crate) struct TakenOver<E>(pub(crate) E);
 
@@ -32,7 +35,8 @@ impl<E: EngineLoader> EngineLoader for TakenOver<E> {
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        self.0.profile(launch)
+        let landlock_abi = launch.cargo.engine[ABI].as_u64().unwrap_or_default() as u32;
+        Profile { landlock_abi, ..self.0.profile(launch) }
     }
 
     async fn load(self, _launch: Launch, _progress: LoadProgress) -> Result<Loaded<Attempts>, Failure> {

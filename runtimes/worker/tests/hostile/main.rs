@@ -100,12 +100,7 @@ impl EngineLoader for Chosen {
 
     fn profile(&self, launch: &Launch) -> Profile {
         let needs = |what: &str| launch.cargo.engine["needs"] == what;
-        Profile {
-            code: needs("code"),
-            local_sockets: needs("local sockets"),
-            landlock_abi: launch.cargo.engine["landlock_abi"].as_u64().unwrap_or_default() as u32,
-            ..Profile::gpu(&launch.gpus)
-        }
+        Profile { code: needs("code"), local_sockets: needs("local sockets"), ..Profile::gpu(&launch.gpus) }
     }
 
     async fn load(self, _launch: Launch, _progress: LoadProgress) -> Result<Loaded<Attempts>, Failure> {
