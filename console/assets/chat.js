@@ -1,16 +1,25 @@
 // Chat. A reply is a job: it goes on while its page is reloaded, and can be stopped, priced and looked up like any other.
 // The conversation is kept in this tab only.
 
-import { follow } from './stream.js';
+import { copy } from './page.js';
+import { follow, pauseAfter } from './stream.js';
 
 const chat = document.getElementById('chat');
 const find = (id) => document.getElementById(id);
 const texts = chat.dataset;
 const KEY = `island-chat-${texts.account}`;
+// By the name of a phase: nothing, and its text.
+const STATES = JSON.parse(texts.states);
 const MAX_PICTURE_BYTES = 4 << 20;
+
+// Requests of one message, of which the network answers at most one.
+const MAX_TRIES = 5;
 
 let turns = [];
 let pictures = [];
+// The turn that the message in the box replaces once it is sent, and the conversation before the last new one.
+let editing = null;
+let previous = [];
 const running = new Map();
 
 function restore() {
@@ -36,6 +45,28 @@ function keepSoon() {
   if (!isKept) return;
   isKept = false;
   setTimeout(() => { isKept = true; keep(); }, 200);
+}
+
+// What is chosen and written beside the conversation.
+const CHOICES = ['model', 'second', 'max-tokens', 'temperature', 'effort', 'system', 'text'];
+
+function keepChoices() {
+  const values = Object.fromEntries(CHOICES.map((id) => [id, find(id).value]));
+  const choices = { ...values, compare: find('compare').checked };
+  try { sessionStorage.setItem(`${KEY}-choices`, JSON.stringify(choices)); } catch { /* A long draft is lost, no turn is. */ }
+}
+
+function restoreChoices() {
+  let choices = {};
+  try { choices = JSON.parse(sessionStorage.getItem(`${KEY}-choices`) ?? '{}'); } catch { return; }
+  // A link to the chat with a model names the model.
+  const isLinked = new URLSearchParams(location.search).has('model');
+  for (const id of CHOICES.filter((id) => typeof choices[id] === 'string' && !(isLinked && id === 'model'))) {
+    const field = find(id);
+    const isOffered = field.tagName !== 'SELECT' || [...field.options].some((option) => option.value === choices[id]);
+    if (isOffered) field.value = choices[id];
+  }
+  find('compare').checked = choices.compare === true;
 }
 
 const report = (text) => { find('status').textContent = text; };
@@ -92,10 +123,14 @@ function show() {
     article.querySelector('.written').textContent = turn.text;
     showPictures(article.querySelector('.pictures'), turn.pictures);
     article.querySelector('.edit').addEventListener('click', () => edit(at));
-    article.querySelector('.retry').addEventListener('click', () => retry(at));
+    const retries = article.querySelector('.retry');
+    retries.addEventListener('click', () => retry(at));
+    // Further up it would take the turns behind it away.
+    retries.hidden = at < turns.length - 1;
+    article.classList.toggle('edited', editing !== null && at >= editing);
     article.querySelector('.replies').append(...turn.replies.map((reply) => {
       const section = find('reply').content.cloneNode(true).firstElementChild;
-      section.querySelector('.copy-reply').addEventListener('click', () => navigator.clipboard.writeText(reply.text));
+      section.querySelector('.copy-reply').addEventListener('click', () => copy(reply.text).then(() => report(texts.textCopied)));
       showReply(section, reply);
       return section;
     }));
@@ -106,6 +141,8 @@ function show() {
 
 function showState() {
   find('stop').hidden = running.size === 0;
+  find('cancel').hidden = editing === null;
+  find('back').hidden = turns.length > 0 || previous.length === 0;
   find('send').disabled = running.size > 0;
   for (const button of chat.querySelectorAll('.edit, .retry')) button.disabled = running.size > 0;
   const isComparing = find('compare').checked;
@@ -118,44 +155,65 @@ const sectionOf = (turn, reply) => find('turns').children[turns.indexOf(turn)]?.
 
 // --- What is sent.
 
+// The conversation until this turn. What got no reply is left out, because models take turns; so are pictures for a
+// model that takes none.
 function messages(turn, at) {
   const all = [];
-  const system = find('system').value.trim();
+  const { system, takesPictures } = turn.replies[at];
   if (system) all.push({ role: 'system', content: system });
   for (const one of turns.slice(0, turns.indexOf(turn) + 1)) {
-    const parts = one.pictures.map((url) => ({ type: 'image_url', image_url: { url } }));
-    all.push({ role: 'user', content: parts.length ? [...parts, { type: 'text', text: one.text }] : one.text });
     const reply = one.replies[at] ?? one.replies[0];
-    if (one !== turn && reply?.text) all.push({ role: 'assistant', content: reply.text });
+    if (one !== turn && !reply?.text) continue;
+    const parts = takesPictures ? one.pictures.map((url) => ({ type: 'image_url', image_url: { url } })) : [];
+    all.push({ role: 'user', content: parts.length ? [...parts, { type: 'text', text: one.text }] : one.text });
+    if (one !== turn) all.push({ role: 'assistant', content: reply.text });
   }
   return all;
+}
+
+// A refusal of the network, in its words.
+class Refused extends Error {}
+
+// Submits the job of a reply. A lost connection does not show whether the job was accepted: with the same key it is
+// accepted once.
+async function submit(turn, reply, at, signal) {
+  const body = JSON.stringify({ workload: reply.model, input: { messages: messages(turn, at), ...reply.options } });
+  for (let tries = 1; ; tries += 1) {
+    try {
+      const answer = await fetch('/console/jobs', {
+        method: 'POST',
+        headers: { 'Content-Type': 'application/json', 'Idempotency-Key': reply.key },
+        body,
+      });
+      if (answer.status === 401) throw new Refused(texts.textEnded);
+      const { data, error } = await answer.json();
+      if (error) throw new Refused(error.message);
+      return data.id;
+    } catch (error) {
+      if (error instanceof Refused || tries === MAX_TRIES) throw error;
+      report(texts.textAgain);
+      await pauseAfter(tries, signal);
+    }
+  }
 }
 
 async function begin(turn, reply, at) {
   const controller = new AbortController();
   running.set(reply, controller);
   showState();
-  const input = { messages: messages(turn, at) };
-  const limit = Number(find('max-tokens').value);
-  if (limit > 0) input.max_tokens = limit;
-  if (find('temperature').value !== '') input.temperature = Number(find('temperature').value);
-  if (find('effort').value && reply.reasons) input.reasoning_effort = find('effort').value;
   try {
-    const answer = await fetch('/console/jobs', {
-      method: 'POST',
-      headers: { 'Content-Type': 'application/json', 'Idempotency-Key': reply.key },
-      body: JSON.stringify({ workload: reply.model, input }),
-    });
-    if (answer.status === 401) throw new Error(texts.textEnded);
-    const { data, error } = await answer.json();
-    if (error) throw new Error(error.message);
-    reply.job = data.id;
+    reply.job = await submit(turn, reply, at, controller.signal);
+    report('');
+    if (reply.isStopping) await cancel(reply.job);
+    // The conversation was replaced meanwhile.
+    if (controller.signal.aborted) return;
     keep();
     await read(turn, reply, controller);
   } catch (error) {
-    fail(reply, error.message || texts.textFailed);
+    fail(reply, error instanceof Refused ? error.message : texts.textFailed);
+  } finally {
+    finish(turn, reply);
   }
-  finish(turn, reply);
 }
 
 function fail(reply, message) {
@@ -176,7 +234,8 @@ function finish(turn, reply) {
 async function read(turn, reply, controller) {
   const section = sectionOf(turn, reply);
   const [text, thoughts] = [section.querySelector('.text'), section.querySelector('.thoughts')];
-  const take = (event, last) => {
+  let connections = 0;
+  const take = (event, last, isLive) => {
     reply.last = last;
     if (event.type === 'token') {
       if (event.reasoning) {
@@ -192,12 +251,13 @@ async function read(turn, reply, controller) {
     } else if (event.type === 'status' && event.reason) {
       report(`${texts.textWaiting} ${event.reason}`);
     } else if (event.type === 'progress') {
-      report(`${texts.textProgress} ${event.phase ?? ''} ${event.step} / ${event.total}`);
+      report(`${texts.textProgress} ${STATES[event.phase]?.[1] ?? event.phase ?? ''} ${event.step} / ${event.total}`);
     } else if (event.type === 'done') {
       reply.ended = true;
       reply.credits = event.usage.credits_used;
       reply.tokens = event.usage.total_tokens;
-      reply.ms = Date.now() - reply.begun;
+      // An end that is sent again, after a reload or a lost connection, does not show when it was.
+      if (isLive || (reply.begun >= performance.timeOrigin && connections === 1)) reply.ms = Date.now() - reply.begun;
     } else if (event.type === 'error') {
       const isStopped = event.code === 'cancelled_by_user';
       fail(reply, isStopped ? texts.textStopped : event.error);
@@ -205,9 +265,14 @@ async function read(turn, reply, controller) {
     }
     keepSoon();
   };
-  const lost = (isLost) => { if (isLost) report(texts.textAgain); };
-  const end = await follow(reply.job, { after: reply.last, take, report: lost, signal: controller.signal });
-  if (!reply.ended && !controller.signal.aborted) fail(reply, end === 'signed-out' ? texts.textEnded : texts.textFailed);
+  const problems = { lost: texts.textAgain, busy: texts.textBusy };
+  const noted = (problem) => {
+    if (!problem) connections += 1;
+    report(problems[problem] ?? '');
+  };
+  const end = await follow(reply.job, { after: reply.last, take, report: noted, signal: controller.signal });
+  const ends = { 'signed-out': texts.textEnded, forbidden: texts.textForbidden };
+  if (!reply.ended && !controller.signal.aborted) fail(reply, ends[end] ?? texts.textFailed);
 }
 
 // Keeps the end in sight of who is at the end.
@@ -216,12 +281,29 @@ function keepEnd() {
   if (rest < 200) scrollTo({ top: document.documentElement.scrollHeight });
 }
 
+// A random key. Without TLS, browsers have no `randomUUID`.
+function newKey() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
+// What is chosen for the reply of a model, beside the conversation.
+function options(option) {
+  const chosen = {};
+  const limit = Number(find('max-tokens').value);
+  if (limit > 0) chosen.max_tokens = limit;
+  if (find('temperature').value !== '') chosen.temperature = Number(find('temperature').value);
+  if (find('effort').value && option.dataset.reasoning === 'true') chosen.reasoning_effort = find('effort').value;
+  return chosen;
+}
+
 function newReply(option) {
   return {
     model: option.value,
     name: option.textContent,
-    reasons: option.dataset.reasoning === 'true',
-    key: crypto.randomUUID(),
+    takesPictures: option.dataset.pictures === 'true',
+    system: find('system').value.trim(),
+    options: options(option),
+    key: newKey(),
     begun: Date.now(),
     last: 0,
     text: '',
@@ -241,26 +323,39 @@ function run(turn) {
 
 function send(text) {
   if (running.size > 0 || (!text.trim() && pictures.length === 0)) return;
+  if (editing !== null) turns = turns.slice(0, editing);
   const turn = { text, pictures, replies: [] };
   turns.push(turn);
-  pictures = [];
-  showPictures(find('pictures'), pictures);
-  find('text').value = '';
+  editing = null;
+  write('', []);
   run(turn);
 }
 
-function edit(at) {
-  find('text').value = turns[at].text;
-  pictures = turns[at].pictures;
+// What is in the box.
+function write(text, list) {
+  find('text').value = text;
+  pictures = list;
   showPictures(find('pictures'), pictures, removePicture);
-  turns = turns.slice(0, at);
-  keep();
+  keepChoices();
+}
+
+// The turn and those behind it stay until the message is sent.
+function edit(at) {
+  editing = at;
+  write(turns[at].text, [...turns[at].pictures]);
+  show();
+  find('text').focus();
+}
+
+function cancelEdit() {
+  editing = null;
+  write('', []);
   show();
   find('text').focus();
 }
 
 function retry(at) {
-  turns = turns.slice(0, at + 1);
+  editing = null;
   run(turns[at]);
 }
 
@@ -285,10 +380,39 @@ async function attach(files) {
   showPictures(find('pictures'), pictures, removePicture);
 }
 
-async function stop() {
-  for (const reply of running.keys()) {
-    if (reply.job) await fetch(`/console/jobs/${reply.job}/cancel`, { method: 'POST', headers: { Accept: 'application/json' } });
+async function cancel(job) {
+  try {
+    await fetch(`/console/jobs/${job}/cancel`, { method: 'POST', headers: { Accept: 'application/json' } });
+  } catch {
+    report(texts.textAgain);
   }
+}
+
+// A reply whose job has no id yet is stopped once it has one.
+async function stop() {
+  await Promise.all([...running.keys()].map((reply) => {
+    reply.isStopping = true;
+    return reply.job && cancel(reply.job);
+  }));
+}
+
+// Begins a conversation. The one before can be restored until there is a turn.
+function renew() {
+  stop();
+  running.forEach((controller) => controller.abort());
+  if (turns.length > 0) previous = turns;
+  [turns, editing] = [[], null];
+  keep();
+  show();
+  find('text').focus();
+}
+
+function restorePrevious() {
+  [turns, previous] = [previous, []];
+  keep();
+  show();
+  resume();
+  find('text').focus();
 }
 
 find('composer').addEventListener('submit', (event) => {
@@ -302,30 +426,33 @@ find('text').addEventListener('keydown', (event) => {
   }
 });
 find('stop').addEventListener('click', stop);
-find('new').addEventListener('click', async () => {
-  await stop();
-  running.forEach((controller) => controller.abort());
-  turns = [];
-  keep();
-  show();
-});
+find('new').addEventListener('click', renew);
+find('back').addEventListener('click', restorePrevious);
+find('cancel').addEventListener('click', cancelEdit);
+chat.addEventListener('input', keepChoices);
 find('files').addEventListener('change', (event) => attach(event.target.files).then(() => { event.target.value = ''; }));
 for (const id of ['model', 'second', 'compare']) find(id).addEventListener('change', showState);
 for (const button of chat.querySelectorAll('.suggestion')) button.addEventListener('click', () => send(button.textContent));
 
-restore();
-show();
 // Replies that were not at their end go on.
-for (const turn of turns) {
-  for (const reply of turn.replies.filter((reply) => !reply.ended)) {
-    const controller = new AbortController();
-    if (!reply.job) {
-      fail(reply, texts.textFailed);
-      finish(turn, reply);
-      continue;
-    }
-    running.set(reply, controller);
-    showState();
-    read(turn, reply, controller).then(() => finish(turn, reply));
+function resume() {
+  for (const turn of turns) {
+    turn.replies.forEach((reply, at) => {
+      if (reply.ended || running.has(reply)) return;
+      // Whether the job was accepted before this page was loaded is known by its key.
+      if (!reply.job) {
+        begin(turn, reply, at);
+        return;
+      }
+      const controller = new AbortController();
+      running.set(reply, controller);
+      showState();
+      read(turn, reply, controller).then(() => finish(turn, reply));
+    });
   }
 }
+
+restore();
+restoreChoices();
+show();
+resume();

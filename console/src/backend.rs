@@ -6,6 +6,7 @@ use axum::{
     body::Body,
     http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, header},
 };
+use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use island_protocol::{
     api::{Data, PREFIX, Page},
@@ -95,6 +96,13 @@ impl Client {
         self.read(path, self.send(Method::GET, path, Body::empty(), &HeaderMap::new()).await?).await
     }
 
+    /// A resource whose answers have one form, whatever their status is.
+    pub(crate) async fn either<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiFailure> {
+        let answer = self.send(Method::GET, path, Body::empty(), &HeaderMap::new()).await?;
+        let unreadable = |source| ApiFailure::Unreadable { path: path.to_owned(), source };
+        serde_json::from_slice(&body(path, answer).await?).map_err(unreadable)
+    }
+
     /// A resource, or a list.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiFailure> {
         Ok(self.bare::<Data<T>>(path).await?.data)
@@ -163,9 +171,7 @@ impl Client {
         answer: Response<Body>,
     ) -> Result<T, ApiFailure> {
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-        let incomplete = |source| ApiFailure::Incomplete { path: path.to_owned(), source };
-        let body = body.map_err(incomplete)?.to_bytes();
+        let body = body(path, answer).await?;
         let unreadable = |source| ApiFailure::Unreadable { path: path.to_owned(), source };
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(unreadable);
@@ -173,6 +179,13 @@ impl Client {
         let refusal: ErrorBody = serde_json::from_slice(&body).map_err(unreadable)?;
         Err(ApiFailure::Refused { status, problem: Box::new(refusal.error) })
     }
+}
+
+/// The whole body of an answer.
+async fn body(path: &str, answer: Response<Body>) -> Result<Bytes, ApiFailure> {
+    let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
+    let incomplete = |source| ApiFailure::Incomplete { path: path.to_owned(), source };
+    Ok(body.map_err(incomplete)?.to_bytes())
 }
 
 /// Whether a body was refused because of its length.

@@ -6,13 +6,13 @@ use axum::{
     body::Body,
     extract::{FromRequest, Request},
     http::{StatusCode, header},
-    response::{IntoResponse as _, Response},
+    response::Response,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use multer::Multipart;
 
-use crate::{backend::is_too_long, texts::t};
+use crate::{backend::is_too_long, texts::t, web::refused};
 
 /// Maximum bytes of a form with files: what the API accepts, before it is written in base 64.
 const MAX_BYTES: usize = 9 << 20;
@@ -25,7 +25,7 @@ const MAX_FIELDS: usize = 512;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Posted {
     texts: HashMap<String, String>,
-    files: HashMap<String, Bytes>,
+    files: HashMap<String, Vec<Bytes>>,
 }
 
 impl Posted {
@@ -61,9 +61,20 @@ impl Posted {
         Self { texts: texts.collect(), files: HashMap::new() }
     }
 
-    /// A file that is not empty.
+    #[cfg(test)]
+    pub(crate) fn with_files(mut self, name: &str, files: &[&'static [u8]]) -> Self {
+        self.files.insert(name.to_owned(), files.iter().map(|file| Bytes::from_static(file)).collect());
+        self
+    }
+
+    /// The files of a field that are not empty, in the order in which they were chosen.
+    pub(crate) fn files(&self, name: &str) -> impl Iterator<Item = &Bytes> {
+        self.files.get(name).into_iter().flatten().filter(|file| !file.is_empty())
+    }
+
+    /// The first of them.
     pub(crate) fn file(&self, name: &str) -> Option<&Bytes> {
-        self.files.get(name).filter(|file| !file.is_empty())
+        self.files(name).next()
     }
 }
 
@@ -95,16 +106,16 @@ async fn read(request: Request, max: usize) -> Result<Posted, Response> {
         Ok(boundary) => multipart(body, boundary).await,
         Err(_) => Some(Posted { texts: pairs(&body), files: HashMap::new() }),
     };
-    posted.ok_or_else(|| (StatusCode::BAD_REQUEST, t("error.form")).into_response())
+    posted.ok_or_else(|| refused(StatusCode::BAD_REQUEST, t("error.form")))
 }
 
 async fn receive(body: Body, max: usize) -> Result<Bytes, Response> {
     match Limited::new(body, max).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if is_too_long(error.as_ref()) => {
-            Err((StatusCode::PAYLOAD_TOO_LARGE, t("error.too_large")).into_response())
+            Err(refused(StatusCode::PAYLOAD_TOO_LARGE, t("error.too_large")))
         }
-        Err(_) => Err(StatusCode::BAD_REQUEST.into_response()),
+        Err(_) => Err(refused(StatusCode::BAD_REQUEST, t("error.form"))),
     }
 }
 
@@ -112,13 +123,15 @@ async fn multipart(body: Bytes, boundary: String) -> Option<Posted> {
     let once = futures::stream::once(async move { Ok::<_, std::convert::Infallible>(body) });
     let mut parts = Multipart::new(once, boundary);
     let mut posted = Posted::default();
+    let mut count = 0;
     while let Some(part) = parts.next_field().await.ok()? {
         let Some(name) = part.name().map(str::to_owned) else { continue };
-        if posted.texts.len() + posted.files.len() >= MAX_FIELDS {
+        count += 1;
+        if count > MAX_FIELDS {
             return None;
         }
         if part.file_name().is_some() {
-            posted.files.insert(name, part.bytes().await.ok()?);
+            posted.files.entry(name).or_default().push(part.bytes().await.ok()?);
         } else {
             posted.texts.insert(name, lines(&part.text().await.ok()?));
         }
@@ -178,9 +191,14 @@ mod tests {
     #[tokio::test]
     async fn files_are_apart_from_texts() {
         let body = "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--x\r\n\
-             Content-Disposition: form-data; name=\"f\"; filename=\"p.png\"\r\n\r\n\u{1}\u{2}\r\n--x--\r\n";
+             Content-Disposition: form-data; name=\"f\"; filename=\"p.png\"\r\n\r\n\u{1}\u{2}\r\n--x\r\n\
+             Content-Disposition: form-data; name=\"f\"; filename=\"q.png\"\r\n\r\n\u{3}\r\n--x--\r\n";
         let posted = multipart(Bytes::from_static(body.as_bytes()), "x".to_owned()).await.expect("a form");
         assert_eq!((posted.get("a"), posted.file("f").map(Bytes::as_ref)), ("1", Some(&[1, 2][..])));
+        assert_eq!(
+            posted.files("f").map(Bytes::as_ref).collect::<Vec<_>>(),
+            [&b"\x01\x02"[..], &b"\x03"[..]]
+        );
         assert!(posted.file("a").is_none() && posted.raw("f").is_none());
     }
 }

@@ -5,19 +5,23 @@ use axum::{
     extract::Request,
     http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
     middleware::Next,
-    response::{IntoResponse as _, Response},
+    response::Response,
 };
 use island_console_pages::assets::POLICY;
+
+use crate::{texts::t, web::refused};
 
 /// Refuses changes that other sites request, and adds the headers of all pages.
 pub(crate) async fn guard(request: Request, next: Next) -> Response {
     let is_link = request.uri().path() == crate::LINKS;
     // A request with a key is not a browser's.
     if !is_link && !may_change(request.method(), request.headers(), request.uri()) {
-        return (StatusCode::FORBIDDEN, "this request did not come from a page of this console\n")
-            .into_response();
+        return with_headers(refused(StatusCode::FORBIDDEN, t("error.other_site")));
     }
-    let mut response = next.run(request).await;
+    with_headers(next.run(request).await)
+}
+
+fn with_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let mut add = |name: header::HeaderName, value: &'static str| {
         if !headers.contains_key(&name) {

@@ -26,6 +26,7 @@ enum Entry {
     Check,
     Number,
     File,
+    Files,
     Text,
     Json,
 }
@@ -39,8 +40,19 @@ fn entry(schema: &Value) -> Entry {
         Some("integer" | "number") => Entry::Number,
         Some("string") if schema["contentEncoding"] == "base64" => Entry::File,
         Some("string") => Entry::Text,
+        Some("array") if schema["items"]["contentEncoding"] == "base64" => Entry::Files,
         _ => Entry::Json,
     }
+}
+
+/// Whether a property is entered as one file or several.
+fn takes_files(schema: &Value) -> bool {
+    matches!(entry(schema), Entry::File | Entry::Files)
+}
+
+/// Whether a value of this property is content in base 64, or a list of such values.
+pub(crate) fn is_encoded(schema: &Value, name: &str) -> bool {
+    takes_files(&schema["properties"][name])
 }
 
 fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
@@ -62,20 +74,46 @@ pub(crate) fn fields(schema: &Value, example: Option<&Value>, entered: Option<&P
         let mut field = field(name, property, shown);
         field.is_required &= is_required(schema, name);
         field.is_extra = !is_main;
-        if let Some(entered) = entered.filter(|_| entry(property) != Entry::File) {
+        // Browsers do not keep the files of a form that comes back.
+        let is_lost = entered.is_some_and(|entered| takes_files(property) && entered.file(name).is_some());
+        if is_lost {
+            t("input.choose_again").clone_into(&mut field.error);
+            field.is_extra = false;
+        }
+        if let Some(entered) = entered.filter(|_| !takes_files(property)) {
             entered.raw(name).unwrap_or_default().clone_into(&mut field.value);
         }
-        let takes_example = entry(property) == Entry::File && shown.is_some();
+        let takes_example = takes_files(property) && shown.is_some();
         if takes_example {
             field.is_required = false;
         }
         fields.push(field);
         if takes_example {
-            let label = fill("input.example", &[("name", name)]);
-            fields.push(Field::new(&format!("{name}{EXAMPLE}"), &label, Kind::Check).value("true"));
+            let (box_name, label) = (format!("{name}{EXAMPLE}"), fill("input.example", &[("name", name)]));
+            // The example must not take the place of a file that was chosen before.
+            let is_set = entered.is_none_or(|entered| !is_lost && entered.get(&box_name) == "true");
+            let value = if is_set { "true" } else { "" };
+            fields.push(Field::new(&box_name, &label, Kind::Check).value(value));
         }
     }
     fields
+}
+
+/// Media types that a field for files offers, by what it is named and described as.
+fn accepted(about: &str) -> &'static str {
+    let text = about.to_lowercase();
+    let names = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if names(&["audio", "sound", "wav", "speech"]) {
+        "audio/*,video/mp4"
+    } else if names(&["image", "picture", "png", "mask"]) {
+        "image/*"
+    } else if names(&["video"]) {
+        "video/*"
+    } else if names(&["pdf"]) {
+        "application/pdf"
+    } else {
+        ""
+    }
 }
 
 fn field(name: &str, property: &Value, shown: Option<&Value>) -> Field {
@@ -100,18 +138,8 @@ fn field(name: &str, property: &Value, shown: Option<&Value>) -> Field {
             let step = if is_whole { "1" } else { "any" };
             Kind::Number { step: step.to_owned(), min: bound("minimum"), max: bound("maximum") }
         }
-        Entry::File => {
-            let text = format!("{name} {help}").to_lowercase();
-            let names = |words: &[&str]| words.iter().any(|word| text.contains(word));
-            let accept = if names(&["audio", "sound", "wav", "speech"]) {
-                "audio/*,video/mp4"
-            } else if names(&["image", "picture", "png", "mask"]) {
-                "image/*"
-            } else {
-                ""
-            };
-            Kind::File(accept.to_owned())
-        }
+        Entry::File => Kind::File(accepted(&format!("{name} {help}")).to_owned()),
+        Entry::Files => Kind::Files(accepted(&format!("{name} {help}")).to_owned()),
         Entry::Text if property["maxLength"].as_u64().is_some_and(|max| max <= LINE) => Kind::Line,
         Entry::Text if property["format"].is_string() => Kind::Line,
         Entry::Text => Kind::Lines,
@@ -123,7 +151,7 @@ fn field(name: &str, property: &Value, shown: Option<&Value>) -> Field {
     let suggested = SUGGESTED.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned());
     let value = match (entry(property), shown) {
         (Entry::Number, None) => suggested.unwrap_or_default(),
-        (Entry::File, _) => String::new(),
+        (Entry::File | Entry::Files, _) => String::new(),
         (Entry::Json, Some(shown)) => serde_json::to_string_pretty(shown).unwrap_or_default(),
         (Entry::Check, None) => plain(&property["default"]),
         _ => shown_text,
@@ -156,13 +184,19 @@ pub(crate) fn read(
     for (name, property) in properties(schema) {
         let text = posted.some(name);
         let value = match entry(property) {
-            Entry::File => match posted.file(name) {
-                Some(file) => Some(Value::String(BASE64_STANDARD.encode(file))),
-                None if posted.get(&format!("{name}{EXAMPLE}")) == "true" => {
-                    shown.and_then(|shown| shown.get(name)).cloned()
+            Entry::File | Entry::Files => {
+                let files = posted.files(name).map(|file| Value::String(BASE64_STANDARD.encode(file)));
+                let files: Vec<Value> = files.collect();
+                let takes_example = posted.get(&format!("{name}{EXAMPLE}")) == "true";
+                let example = shown.and_then(|shown| shown.get(name)).filter(|_| takes_example);
+                if files.is_empty() {
+                    example.cloned()
+                } else if entry(property) == Entry::Files {
+                    Some(Value::Array(files))
+                } else {
+                    files.into_iter().next()
                 }
-                None => None,
-            },
+            }
             Entry::Check => {
                 let is_set = text == Some("true");
                 (is_set || property["default"] == true).then_some(Value::Bool(is_set))
@@ -258,5 +292,31 @@ mod tests {
         assert_eq!(read(&schema(), None, &posted).expect_err("invalid JSON").0, "rows");
         let posted = Posted::of(&[(WHOLE, "{\"x\": 1}"), ("text", "ignored")]);
         assert_eq!(Value::Object(read(&schema(), None, &posted).expect("an input")), json!({"x": 1}));
+    }
+
+    #[test]
+    fn a_file_that_was_chosen_is_not_replaced_by_the_example() {
+        let example = json!({"input": {"text": "hello", "image": "iVBORw0KGgo="}});
+        let is_set = |posted: &Posted| {
+            let fields = fields(&schema(), Some(&example), Some(posted));
+            let of = |name: &str| fields.iter().find(|field| field.name == name).expect("a field");
+            (of("image.example").value == "true", of("image").error.is_empty())
+        };
+        let ticked = Posted::of(&[("image.example", "true")]);
+        assert_eq!(is_set(&ticked), (true, true));
+        assert_eq!(is_set(&Posted::default()), (false, true));
+        assert_eq!(is_set(&ticked.with_files("image", &[b"x"])), (false, false));
+    }
+
+    #[test]
+    fn several_files_are_an_array() {
+        let schema = json!({"properties": {
+            "pdfs": {"type": "array", "items": {"type": "string", "contentEncoding": "base64"}},
+        }});
+        assert_eq!(fields(&schema, None, None)[0].kind, Kind::Files("application/pdf".to_owned()));
+        let posted = Posted::default().with_files("pdfs", &[b"a", b"b"]);
+        let input = read(&schema, None, &posted).expect("an input");
+        assert_eq!(Value::Object(input), json!({"pdfs": ["YQ==", "Yg=="]}));
+        assert!(is_encoded(&schema, "pdfs") && !is_encoded(&schema, "other"));
     }
 }

@@ -1,4 +1,4 @@
-//! Results of jobs as what they are: text, pictures, sound, tables, facts, or JSON.
+//! Results of jobs as what they are: text, pictures, sound, videos, files, tables, facts, or JSON.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use island_protocol::ids::JobId;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::{
     backend::encoded,
     texts::{fill, t},
-    view::{Block, Cell, Media, Table},
+    view::{Block, Cell, Media, Shown, Table},
 };
 
 /// Maximum characters of a text in a page; the whole of it can be downloaded.
@@ -16,29 +16,52 @@ const MAX_TEXT: usize = 100_000;
 const MAX_ROWS: usize = 200;
 /// Maximum columns of a table.
 const MAX_COLUMNS: usize = 12;
-/// Maximum pictures and sounds in a page.
+/// Maximum files in a page.
 const MAX_MEDIA: usize = 32;
 /// Strings of JSON are shortened to this length in a page.
 const MAX_STRING: usize = 400;
-/// Depth to which pictures and sounds are found.
+/// Depth to which files are found.
 const MAX_DEPTH: usize = 8;
 
-/// A picture or sound in base 64.
+/// A kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub media_type: &'static str,
-    pub is_sound: bool,
+    /// How its names end.
+    pub extension: &'static str,
+    pub shown: Shown,
+}
+
+impl Kind {
+    const fn new(media_type: &'static str, extension: &'static str, shown: Shown) -> Self {
+        Self { media_type, extension, shown }
+    }
 }
 
 /// How files of each kind begin, in base 64.
 const BEGINNINGS: &[(&str, Kind)] = &[
-    ("iVBORw0KGgo", Kind { media_type: "image/png", is_sound: false }),
-    ("/9j/", Kind { media_type: "image/jpeg", is_sound: false }),
-    ("R0lGOD", Kind { media_type: "image/gif", is_sound: false }),
-    ("T2dnUw", Kind { media_type: "audio/ogg", is_sound: true }),
-    ("ZkxhQ", Kind { media_type: "audio/flac", is_sound: true }),
-    ("SUQz", Kind { media_type: "audio/mpeg", is_sound: true }),
+    ("iVBORw0KGgo", Kind::new("image/png", "png", Shown::Picture)),
+    ("/9j/", Kind::new("image/jpeg", "jpg", Shown::Picture)),
+    ("R0lGOD", Kind::new("image/gif", "gif", Shown::Picture)),
+    ("T2dnUw", Kind::new("audio/ogg", "ogg", Shown::Sound)),
+    ("ZkxhQ", Kind::new("audio/flac", "flac", Shown::Sound)),
+    ("SUQz", Kind::new("audio/mpeg", "mp3", Shown::Sound)),
+    ("GkXfo", Kind::new("video/webm", "webm", Shown::Video)),
+    ("JVBERi0", Kind::new("application/pdf", "pdf", Shown::File)),
+    ("UEsDB", Kind::new("application/zip", "zip", Shown::File)),
+    ("H4sI", Kind::new("application/gzip", "gz", Shown::File)),
 ];
+
+/// A file whose kind is in its first twelve bytes, but not at their beginning.
+fn within(head: &[u8]) -> Option<Kind> {
+    match (head.get(..4)?, head.get(4..8)?, head.get(8..12)?) {
+        (b"RIFF", _, b"WAVE") => Some(Kind::new("audio/wav", "wav", Shown::Sound)),
+        (b"RIFF", _, b"WEBP") => Some(Kind::new("image/webp", "webp", Shown::Picture)),
+        (_, b"ftyp", b"M4A ") => Some(Kind::new("audio/mp4", "m4a", Shown::Sound)),
+        (_, b"ftyp", _) => Some(Kind::new("video/mp4", "mp4", Shown::Video)),
+        _ => None,
+    }
+}
 
 /// Recognizes a file by its beginning; a few letters that look like one are not enough.
 pub(crate) fn recognize(text: &str) -> Option<Kind> {
@@ -46,14 +69,9 @@ pub(crate) fn recognize(text: &str) -> Option<Kind> {
     if text.len() < MIN {
         return None;
     }
-    // Both kinds of RIFF name themselves in their bytes 8 to 11.
-    if text.starts_with("UklGR") {
-        let head = BASE64_STANDARD.decode(text.get(..16)?).ok()?;
-        return match head.get(8..12)? {
-            b"WAVE" => Some(Kind { media_type: "audio/wav", is_sound: true }),
-            b"WEBP" => Some(Kind { media_type: "image/webp", is_sound: false }),
-            _ => None,
-        };
+    // RIFF, and the length of a first box that is shorter than 256 bytes.
+    if text.starts_with("UklGR") || text.starts_with("AAAA") {
+        return within(&BASE64_STANDARD.decode(text.get(..16)?).ok()?);
     }
     BEGINNINGS.iter().find(|(begin, _)| text.starts_with(begin)).map(|(_, kind)| *kind)
 }
@@ -63,12 +81,8 @@ pub(crate) fn blocks(job: JobId, output: &Value) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut found = Vec::new();
     media(output, &mut String::new(), 0, &mut found);
-    for (pointer, kind) in &found {
-        blocks.push(Block::Media(Media {
-            href: format!("/console/jobs/{job}/part?at={}", encoded(pointer)),
-            is_sound: kind.is_sound,
-            caption: if pointer.is_empty() { t("output.whole").to_owned() } else { pointer[1..].to_owned() },
-        }));
+    for (number, (pointer, kind)) in (1..).zip(&found) {
+        blocks.push(Block::Media(file(job, number, pointer, *kind)));
     }
     match output {
         Value::String(text) if found.is_empty() => return vec![text_block(t("output.text"), text)],
@@ -80,6 +94,23 @@ pub(crate) fn blocks(job: JobId, output: &Value) -> Vec<Block> {
     let pre = text_block(t("output.json"), &json);
     blocks.push(if blocks.is_empty() { pre } else { Block::Fold(t("output.json").to_owned(), vec![pre]) });
     blocks
+}
+
+/// The file at a place of an output.
+fn file(job: JobId, number: usize, pointer: &str, kind: Kind) -> Media {
+    let label = match kind.shown {
+        Shown::Picture => "output.picture",
+        Shown::Sound => "output.sound",
+        Shown::Video => "output.video",
+        Shown::File => "output.file",
+    };
+    Media {
+        href: format!("/console/jobs/{job}/part?at={}", encoded(pointer)),
+        shown: kind.shown,
+        label: fill(label, &[("number", &number.to_string())]),
+        caption: pointer.strip_prefix('/').unwrap_or(t("output.whole")).to_owned(),
+        file_name: format!("{job}-{number}.{}", kind.extension),
+    }
 }
 
 /// A text, of which a page shows a limited part.
@@ -119,7 +150,8 @@ fn object(fields: &Map<String, Value>, blocks: &mut Vec<Block>) {
 /// A table, if the items are objects of simple values.
 fn list(name: &str, items: &[Value], blocks: &mut Vec<Block>) {
     let Some(Value::Object(first)) = items.first() else {
-        let is_simple = |item: &Value| !item.is_object() && !item.is_array();
+        let is_file = |item: &Value| item.as_str().is_some_and(|text| recognize(text).is_some());
+        let is_simple = |item: &Value| !item.is_object() && !item.is_array() && !is_file(item);
         if !items.is_empty() && items.len() <= MAX_ROWS && items.iter().all(is_simple) {
             let rows = items.iter().map(|item| vec![cell(item)]).collect();
             let columns = vec![if name.is_empty() { t("output.value").to_owned() } else { name.to_owned() }];
@@ -168,7 +200,7 @@ fn short_string(text: &str) -> String {
 /// A copy with long strings and deep values cut, for reading.
 fn shortened(value: &Value, depth: usize) -> Value {
     match value {
-        // What is shown as a picture or a sound is not text as well.
+        // What is shown as a file is not text as well.
         Value::String(text) if recognize(text).is_some() => {
             Value::String(text.chars().take(24).chain(['…']).collect())
         }
@@ -242,6 +274,24 @@ mod tests {
     fn a_long_line_is_cut() {
         let shown = html(&Value::String("x".repeat(10 << 20)));
         assert!(shown.len() < MAX_TEXT + 1000);
+    }
+
+    #[test]
+    fn files_are_recognized_by_their_bytes() {
+        let kind = |begin: &[u8]| {
+            let bytes: Vec<u8> = begin.iter().copied().chain([0; 60]).collect();
+            recognize(&BASE64_STANDARD.encode(bytes)).map(|kind| (kind.extension, kind.shown))
+        };
+        assert_eq!(kind(b"%PDF-1.7"), Some(("pdf", Shown::File)));
+        assert_eq!(kind(b"PK\x03\x04"), Some(("zip", Shown::File)));
+        assert_eq!(kind(b"\x1a\x45\xdf\xa3"), Some(("webm", Shown::Video)));
+        assert_eq!(kind(b"\0\0\0\x18ftypisom"), Some(("mp4", Shown::Video)));
+        assert_eq!(kind(b"\0\0\0\x18ftypM4A "), Some(("m4a", Shown::Sound)));
+        assert_eq!(kind(b"RIFF\0\0\0\0WAVE"), Some(("wav", Shown::Sound)));
+        assert_eq!(kind(b"\0\0\0\x18other"), None);
+        let shown =
+            html(&json!({"pdf": BASE64_STANDARD.encode([b"%PDF-1.7".as_slice(), &[0; 60]].concat())}));
+        assert!(shown.contains("download=\"00000000-0000-0000-0000-000000000000-1.pdf\""), "{shown}");
     }
 
     #[test]

@@ -28,7 +28,7 @@ use island_protocol::{
 };
 
 use crate::{
-    texts::t,
+    texts::{fill, t},
     view::Tone,
     web::{self, Console, Visit},
 };
@@ -110,20 +110,26 @@ fn status(status: JobStatus) -> (Tone, String) {
 
 /// Milliseconds for people.
 fn duration(ms: u64) -> String {
+    let (seconds, minutes) = ((ms / 1000 % 60).to_string(), ms / 60_000);
     match ms {
-        0..1_000 => format!("{ms} ms"),
-        1_000..60_000 => format!("{:.1} s", ms as f64 / 1000.0),
-        60_000..3_600_000 => format!("{} min {} s", ms / 60_000, ms / 1000 % 60),
-        _ => format!("{} h {} min", ms / 3_600_000, ms / 60_000 % 60),
+        0..1_000 => fill("unit.milliseconds", &[("value", &ms.to_string())]),
+        1_000..60_000 => fill("unit.seconds", &[("value", &format!("{:.1}", ms as f64 / 1000.0))]),
+        60_000..3_600_000 => {
+            fill("unit.minutes", &[("minutes", &minutes.to_string()), ("seconds", &seconds)])
+        }
+        _ => fill(
+            "unit.hours",
+            &[("hours", &(minutes / 60).to_string()), ("minutes", &(minutes % 60).to_string())],
+        ),
     }
 }
 
 /// Megabytes for people.
 fn megabytes(mb: u64) -> String {
     match mb {
-        0 => "< 1 MB".to_owned(),
-        1..1024 => format!("{mb} MB"),
-        _ => format!("{:.1} GB", mb as f64 / 1024.0),
+        0 => t("unit.less").to_owned(),
+        1..1024 => fill("unit.megabytes", &[("value", &mb.to_string())]),
+        _ => fill("unit.gigabytes", &[("value", &format!("{:.1}", mb as f64 / 1024.0))]),
     }
 }
 

@@ -4,7 +4,7 @@ use askama::Template;
 use island_protocol::credits::MicroCredits;
 
 pub(crate) use island_console_pages::view::{
-    Block, Card, Cell, Field, Form, Kind, Media, Pager, Plot, Tab, Table, Tile, Tone,
+    Block, Card, Cell, Field, Form, Kind, Media, Pager, Plot, Shown, Tab, Table, Tile, Tone,
 };
 
 /// Address and text of a page in the menu.
@@ -26,6 +26,8 @@ pub(crate) struct Group {
 #[derive(Debug, Clone)]
 pub(crate) struct Frame {
     pub title: String,
+    /// What the page is about, for programs that list pages; or empty.
+    pub description: String,
     /// Folder of the assets, which changes with them.
     pub assets: &'static str,
     pub groups: Vec<Group>,

@@ -5,10 +5,10 @@ use std::{collections::HashMap, sync::Arc};
 use askama::Template;
 use axum::{
     extract::{FromRequestParts, Query},
-    http::{HeaderValue, StatusCode, header, request::Parts},
+    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Redirect, Response},
 };
-use island_protocol::problem::Problem;
+use island_protocol::{api::key::Scope, problem::Problem};
 
 use crate::{
     Backend, OnBehalf, assets,
@@ -17,7 +17,7 @@ use crate::{
     menu,
     session::{Who, paths},
     texts::{self, t},
-    view::{Block, BlocksPage, Frame, Tone},
+    view::{Block, BlocksPage, Form, Frame, Tone},
 };
 
 /// State of the handlers.
@@ -38,6 +38,8 @@ pub(crate) struct Visit {
     pub query: HashMap<String, String>,
     /// Whether htmx replaces a part of an open page.
     pub is_partial: bool,
+    /// Address of this network as the browser has it, without a path.
+    pub origin: String,
 }
 
 impl FromRequestParts<Arc<Console>> for Visit {
@@ -56,8 +58,15 @@ impl FromRequestParts<Arc<Console>> for Visit {
             path: parts.uri.path().to_owned(),
             query: query.map(|Query(query)| query).unwrap_or_default(),
             is_partial: parts.headers.contains_key("hx-request"),
+            origin: origin(parts, console.cookies.is_encrypted),
         })
     }
+}
+
+fn origin(parts: &Parts, is_encrypted: bool) -> String {
+    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = host.or_else(|| parts.uri.authority().map(axum::http::uri::Authority::as_str));
+    format!("{}://{}", if is_encrypted { "https" } else { "http" }, host.unwrap_or("localhost"))
 }
 
 impl Visit {
@@ -71,8 +80,16 @@ impl Visit {
         self.param("offset").and_then(|offset| offset.parse().ok()).unwrap_or(0)
     }
 
-    /// The account, if somebody is signed in. A session that has ended is the same as none.
+    /// The account, for a page that everybody may read: a suspended account reads it like a visitor.
     pub(crate) async fn who(&self) -> Result<Option<Who>, ApiFailure> {
+        match self.session().await {
+            Err(failure) if failure.status() == StatusCode::FORBIDDEN => Ok(None),
+            session => session,
+        }
+    }
+
+    /// The account, if somebody is signed in. A session that has ended is the same as none.
+    async fn session(&self) -> Result<Option<Who>, ApiFailure> {
         if !self.has_token {
             return Ok(None);
         }
@@ -86,17 +103,25 @@ impl Visit {
     /// The frame of a page.
     pub(crate) fn frame(&self, title: impl Into<String>, who: Option<&Who>) -> Frame {
         let done = self.param("done").and_then(|done| texts::find(&format!("done.{done}")));
-        Frame {
-            title: title.into(),
-            assets: assets::folder(),
-            groups: menu::groups(&self.path, who),
-            account: who.map(|who| (who.email.clone(), who.credits)),
-            notices: done.map(|text| (Tone::Good, text.to_owned())).into_iter().collect(),
-            scripts: Vec::new(),
-            has_plots: false,
-            has_htmx: false,
-            is_wide: false,
-        }
+        let is_reader = who.is_some_and(|who| !who.scopes.contains(&Scope::Write));
+        let done = done.map(|text| (Tone::Good, text.to_owned()));
+        let reader = is_reader.then(|| (Tone::Plain, t("account.read_only").to_owned()));
+        Frame { notices: done.into_iter().chain(reader).collect(), ..frame(&self.path, title, who) }
+    }
+}
+
+fn frame(path: &str, title: impl Into<String>, who: Option<&Who>) -> Frame {
+    Frame {
+        title: title.into(),
+        description: String::new(),
+        assets: assets::folder(),
+        groups: menu::groups(path, who),
+        account: who.map(|who| (who.email.clone(), who.credits)),
+        notices: Vec::new(),
+        scripts: Vec::new(),
+        has_plots: false,
+        has_htmx: false,
+        is_wide: false,
     }
 }
 
@@ -113,18 +138,67 @@ impl FromRequestParts<Arc<Console>> for Member {
     async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Response> {
         let visit = Visit::from_request_parts(parts, console).await?;
         let target = parts.uri.path_and_query().map_or(visit.path.as_str(), |target| target.as_str());
-        match visit.who().await {
-            Ok(Some(who)) => Ok(Self { visit, who }),
-            // A part of a page, or a script, must not get another page.
-            Ok(None) if visit.is_partial || !parts.method.is_safe() => {
-                Err((StatusCode::UNAUTHORIZED, t("sign_in.ended")).into_response())
+        let mut response = match visit.session().await {
+            Ok(Some(who)) => return Ok(Self { visit, who }),
+            // A part of a page must not get another page.
+            Ok(None) if visit.is_partial => (StatusCode::UNAUTHORIZED, t("sign_in.ended")).into_response(),
+            // What was entered is lost, so the person learns it here.
+            Ok(None) if !parts.method.is_safe() => ended(&visit, referring_page(&parts.headers)),
+            Ok(None) => Redirect::to(&format!("/console/sign-in?next={}", encoded(target))).into_response(),
+            Err(failure) if failure.status() == StatusCode::FORBIDDEN => {
+                return Err(suspended(&visit, failure));
             }
-            Ok(None) => {
-                Err(Redirect::to(&format!("/console/sign-in?next={}", encoded(target))).into_response())
-            }
-            Err(failure) => Err(failed(&visit, None, failure, "/").into_response()),
+            Err(failure) => return Err(failed(&visit, None, failure, "/")),
+        };
+        // Otherwise each further request would count as one with an invalid key.
+        if let Some(cookie) = console.cookies.set_session("").filter(|_| visit.has_token) {
+            response.headers_mut().append(header::SET_COOKIE, cookie);
         }
+        Err(response)
     }
+}
+
+/// The path of the page from which a request was made.
+fn referring_page(headers: &HeaderMap) -> &str {
+    let referrer = headers.get(header::REFERER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let rest = referrer.split_once("://").map_or("", |(_, rest)| rest);
+    rest.find('/').map_or("", |at| &rest[at..])
+}
+
+/// The page for a change that was requested after the session had ended.
+fn ended(visit: &Visit, next: &str) -> Response {
+    let sign_in = format!("/console/sign-in?next={}", encoded(next));
+    let blocks = vec![
+        Block::Notice(Tone::Warn, t("sign_in.ended").to_owned()),
+        Block::Links(vec![(sign_in, t("account.sign_in").to_owned())]),
+    ];
+    let mut response = blocks_page(visit.frame(t("error.refused"), None), String::new(), blocks);
+    *response.status_mut() = StatusCode::UNAUTHORIZED;
+    response
+}
+
+/// The page for a session that the API refuses, such as that of a suspended account: with the reason, and a way out.
+fn suspended(visit: &Visit, failure: ApiFailure) -> Response {
+    let message = match failure {
+        ApiFailure::Refused { problem, .. } => described(&problem).0,
+        _ => t("error.internal").to_owned(),
+    };
+    let sign_out = Form::button("/console/sign-out", t("account.sign_out"), t("account.sign_out"));
+    let blocks = vec![Block::Notice(Tone::Bad, message), Block::Form(sign_out)];
+    let mut response = blocks_page(visit.frame(t("error.forbidden"), None), String::new(), blocks);
+    *response.status_mut() = StatusCode::FORBIDDEN;
+    response
+}
+
+/// A page for a request that is refused before it is known whose it is.
+pub(crate) fn refused(status: StatusCode, message: &str) -> Response {
+    let blocks = vec![
+        Block::Notice(Tone::Bad, message.to_owned()),
+        Block::Links(vec![("/console".to_owned(), t("error.back").to_owned())]),
+    ];
+    let mut response = blocks_page(frame("", t("error.refused"), None), String::new(), blocks);
+    *response.status_mut() = status;
+    response
 }
 
 impl Member {
@@ -227,4 +301,21 @@ pub(crate) fn described(problem: &Problem) -> (String, Vec<String>) {
     }
     let details = problem.details.iter();
     (message, details.map(|detail| format!("{}: {}", detail.line, detail.message)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_referring_page_is_a_path() {
+        let of = |referrer: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::REFERER, HeaderValue::from_static(referrer));
+            referring_page(&headers).to_owned()
+        };
+        assert_eq!(of("https://island.example.org:8443/console/keys?x=1"), "/console/keys?x=1");
+        assert_eq!((of("https://island.example.org"), of("console")), (String::new(), String::new()));
+        assert_eq!(referring_page(&HeaderMap::new()), "");
+    }
 }

@@ -10,10 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime
+from urllib.parse import urlsplit
 
-from harness import Browser, Network, completed, expect, submit, sync_playwright
+from harness import ELSEWHERE, Browser, Network, completed, expect, submit, sync_playwright
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'>&{{7*7}}\u202e\u200b"
+RED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "red.png")
 MANIFEST = """slug = "{slug}"
 name = "{name}"
 description = "Repeats it louder."
@@ -51,7 +54,7 @@ def a_visitor_reads_public_pages(browser, network):
     page.get_by_label("API key", exact=False).first.fill("ak_000000000000000000000000000000000000")
     page.get_by_role("button", name="Sign in").click()
     expect(page.locator("main .notice.bad")).to_contain_text("unknown or revoked")
-    page.goto("/console/keys")
+    # A wrong key does not lose the way.
     page.get_by_label("API key", exact=False).first.fill(network.consumer)
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url("**/console/keys")
@@ -78,6 +81,22 @@ def a_session_is_kept_from_scripts_and_ends(browser, network):
     context.add_cookies(cookies)
     page.goto("/console/keys")
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    assert context.cookies() == [], "a session that has ended is forgotten"
+
+
+def a_form_meets_the_end_of_its_session(browser, network):
+    page = browser.signed_in(network.consumer)
+    page.goto("/console/keys?from=here")
+    page.locator("section.panel form").get_by_label("Name", exact=False).fill("too late")
+    page.context.clear_cookies()
+    page.get_by_role("button", name="Create a key").click()
+    expect(page.locator("main .notice.warn")).to_contain_text("Your session has ended")
+    # A page with a style and a way back.
+    expect(page.locator("header.top")).to_be_visible()
+    page.locator("main").get_by_role("link", name="Sign in").click()
+    page.get_by_label("API key", exact=False).first.fill(network.consumer)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url("**/console/keys?from=here")
 
 
 def another_site_changes_nothing(browser, network):
@@ -94,6 +113,25 @@ def another_site_changes_nothing(browser, network):
     policy = page.goto("/console/keys").headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'"), policy
     assert "unsafe" not in policy
+    # A refused person gets a page.
+    answer = send.post("/console/keys", headers=headers, form=form)
+    assert "text/html" in answer.headers["content-type"] and "not come from a page" in answer.text(), answer.text()
+
+
+def the_console_works_without_encryption(browser, network):
+    """At an address without TLS that is not this machine, browsers have neither `randomUUID` nor a clipboard."""
+    url = f"http://{ELSEWHERE}:{urlsplit(network.url).port}"
+    page = browser.signed_in(network.consumer, base_url=url)
+    assert page.evaluate("isSecureContext") is False
+    chat(page, "four five", tokens="4")
+    expect(page.locator(".reply .facts")).to_contain_text("credits")
+    page.locator(".reply .copy-reply").click()
+    expect(page.locator("#status")).to_have_text("Copied")
+    page.goto("/console/cargos/wasm-hash")
+    page.get_by_text("The example as a call").click()
+    page.locator("figure.copy", has_text="island jobs submit --workload wasm-hash").get_by_role("button").click()
+    expect(page.locator("figure.copy", has_text="island jobs submit").get_by_role("status")).to_have_text("Copied")
+    expect(page.locator("figure.copy").first).to_contain_text(f"API_URL='{url}/api/v1'")
 
 
 def a_newcomer_gets_a_streaming_reply_with_one_click(browser, network):
@@ -120,8 +158,15 @@ def a_reply_goes_on_through_a_reload(browser, network):
     page = browser.signed_in(network.consumer)
     chat(page, "one two three", tokens="150")
     expect(page.locator(".reply .text")).to_contain_text("three")
+    page.get_by_label("Message", exact=True).fill("a draft")
     page.reload()
     expect(page.locator(".reply .facts")).to_contain_text("credits")
+    # So do the model, the options and what was not sent yet.
+    expect(page.locator("#model")).to_have_value("sim-chat")
+    expect(page.locator("#max-tokens")).to_have_value("150")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("a draft")
+    # A reply is as high as its text: nothing of it is beyond an edge.
+    expect(page.locator(".reply .text")).to_have_css("max-height", "none")
     # The words of the prompt in turn, each with its number: none is missing and none is there twice.
     text = page.locator(".reply .text").inner_text()
     numbers = [int(number) for number in re.findall(r"\d+", text)]
@@ -153,9 +198,47 @@ def a_reply_is_stopped_edited_and_tried_again(browser, network):
     page.get_by_label("Maximum tokens").fill("4")
     page.get_by_role("button", name="Try again").click()
     expect(page.locator(".reply .facts")).to_contain_text("credits")
-    page.get_by_role("button", name="Edit").click()
+    message = page.get_by_label("Message", exact=True)
+    message.fill("nine ten")
+    message.press("Enter")
+    expect(page.locator(".reply .facts").nth(1)).to_contain_text("credits")
+    # An earlier turn is not run again, because those behind it would be lost.
+    expect(page.get_by_role("button", name="Try again")).to_have_count(1)
+    page.get_by_role("button", name="Edit").first.click()
+    expect(message).to_have_value("seven eight")
+    expect(page.locator(".turn")).to_have_count(2)
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    expect(message).to_have_value("")
+    expect(page.locator(".turn")).to_have_count(2)
+    # Sent, the message takes the place of the turn and of those behind it.
+    page.get_by_role("button", name="Edit").first.click()
+    message.fill("eleven")
+    message.press("Enter")
+    expect(page.locator(".reply .facts")).to_contain_text("credits")
+    expect(page.locator(".written")).to_have_text(["eleven"])
+    # A conversation that a new one replaced comes back.
+    page.get_by_role("button", name="New chat").click()
     expect(page.locator(".turn")).to_have_count(0)
-    expect(page.get_by_label("Message", exact=True)).to_have_value("seven eight")
+    page.get_by_role("button", name="Restore the last conversation").click()
+    expect(page.locator(".written")).to_have_text(["eleven"])
+
+
+def a_turn_without_a_reply_is_not_sent_again(browser, network):
+    """Templates of models refuse two messages of a person in a row."""
+    page = browser.signed_in(network.consumer)
+    sent = []
+    page.on("request", lambda request: sent.append(request.post_data_json) if request.method == "POST" and request.url.endswith("/console/jobs") else None)
+    refused = {"error": {"message": "refused by the story", "code": "validation_error"}}
+    page.route("**/console/jobs", lambda route: route.fulfill(status=422, json=refused), times=1)
+    chat(page, "lost", tokens="4")
+    expect(page.locator(".reply.failed .facts")).to_contain_text("refused by the story")
+    # The second request is answered after one whose connection is lost, with the same key.
+    page.route("**/console/jobs", lambda route: route.abort(), times=1)
+    message = page.get_by_label("Message", exact=True)
+    message.fill("kept")
+    message.press("Enter")
+    expect(page.locator(".reply .facts").nth(1)).to_contain_text("credits")
+    assert [one["input"]["messages"] for one in sent[1:]] == [[{"role": "user", "content": "kept"}]] * 2, sent
 
 
 def two_models_are_compared(browser, network):
@@ -177,8 +260,7 @@ def two_models_are_compared(browser, network):
 def pictures_and_reasoning(browser, network):
     page = browser.signed_in(network.consumer)
     page.goto("/console/chat?model=tiny-vision")
-    picture = os.path.join(os.path.dirname(os.path.abspath(__file__)), "red.png")
-    page.locator("#files").set_input_files(picture)
+    page.locator("#files").set_input_files(RED)
     expect(page.locator("#composer #pictures img")).to_have_count(1)
     page.locator("#options > summary").click()
     page.get_by_label("Temperature").fill("0")
@@ -205,6 +287,10 @@ def every_kind_of_cargo_runs_from_its_form(browser, network):
     expect(image).to_have_count(1)
     image.evaluate("image => image.decode()")
     assert image.evaluate("image => image.naturalWidth") == 64
+    assert image.get_attribute("alt") == "Picture 1"
+    with page.expect_download() as download:
+        page.locator("figure.media a").click()
+    assert download.value.suggested_filename.endswith("-1.png"), download.value.suggested_filename
     # Sound.
     submit(page, "tiny-onnx-text-to-speech", {"text": "The sea is calm."})
     completed(page)
@@ -230,12 +316,40 @@ def every_kind_of_cargo_runs_from_its_form(browser, network):
     page.locator("section.panel form").get_by_role("button", name="Run", exact=True).click()
     expect(page.locator("label.wrong .error")).to_contain_text("multiple of 8")
     expect(page.locator('section.panel [name="prompt"]')).to_have_value("kept")
+    # A file is lost by a refusal, and the example does not take its place.
+    page.goto("/console/cargos/tiny-onnx-image-classification")
+    form = page.locator("section.panel form", has=page.locator("input[type=file]")).first
+    form.locator("input[type=file]").first.set_input_files(RED)
+    form.locator("details.fold > summary").click()
+    priority = form.locator('[name=".priority"]')
+    priority.evaluate("field => field.removeAttribute('max')")
+    priority.fill("101")
+    form.get_by_role("button", name="Run", exact=True).click()
+    expect(page.locator("label.wrong .error")).to_contain_text("Choose the file again")
+    assert not page.locator('[name$=".example"]').is_checked(), "the example would be run in its place"
+    # A file of one's own.
+    submit(page, "tiny-onnx-image-classification", {page.locator("input[type=file]").first.get_attribute("name"): RED})
+    completed(page)
     # The whole input as JSON.
     page.goto("/console/cargos/sim-chat")
     page.get_by_text("Input as JSON").click()
     page.locator('[name=".json"]').fill('{"prompt": "as JSON", "max_tokens": 2, "delay_ms": 0}')
     page.locator("form", has=page.locator('[name=".json"]')).get_by_role("button", name="Run").click()
     completed(page)
+
+
+def calls_of_a_page_work(browser, network, agent):
+    """What the page of a Cargo offers for programs is copied into a shell."""
+    page = browser.signed_in(network.consumer)
+    page.goto("/console/cargos/wasm-hash")
+    variables, curl, python, island = page.locator("figure.copy pre").all_text_contents()
+    variables = variables.replace("ak_…", network.consumer)
+    environment = {**os.environ, "PATH": os.path.dirname(agent) + os.pathsep + os.environ["PATH"]}
+    for command in [curl.replace("curl ", "curl --silent --fail ", 1), island]:
+        script = f"{variables}\n{command}"
+        result = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True)
+        assert result.returncode == 0 and result.stdout, (command, result)
+    compile(python, "the call in Python", "exec")
 
 
 def a_picture_is_seen_while_it_is_painted(browser, network):
@@ -273,6 +387,14 @@ def waits_and_is_cancelled(browser, network):
     submit(page, "sim-chat", extra={"prompt": "later"})
     expect(page.locator("#waiting")).to_be_visible()
     expect(page.locator("#waiting")).not_to_be_empty()
+    # The script shows a state with the words and the color of the server.
+    expect(page.locator("#timeline li", has_text="waiting")).to_have_count(1)
+    expect(page.locator("#badge")).to_have_text("waiting")
+    expect(page.locator("#badge")).to_have_class("badge warn")
+    # What is sent again to a page that is opened later has no time of that page.
+    page.reload()
+    expect(page.locator("#timeline li", has_text="waiting")).to_have_count(1)
+    expect(page.locator("#timeline li", has_text="waiting").locator("time")).to_have_count(0)
     # An operator finds it by its reason.
     operator = browser.signed_in(network.consumer)
     operator.goto("/console/admin/queue")
@@ -284,7 +406,10 @@ def waits_and_is_cancelled(browser, network):
     expect(operator.locator("tbody tr")).to_have_count(0)
     page.get_by_role("button", name="Cancel").click()
     expect(page.locator("#badge")).to_have_text("cancelled")
-    page.get_by_role("button", name="Delete the data of this job").click()
+    delete = page.locator("details.confirm")
+    delete.locator("summary").click()
+    expect(delete).to_contain_text("cannot be undone")
+    delete.locator("form button").click()
     expect(page.locator(".notice.good")).to_contain_text("deleted")
 
 
@@ -314,13 +439,17 @@ def keys_are_made_and_revoked(browser, network):
     reader = browser.signed_in(secret)
     reader.goto("/console/jobs")
     expect(reader.get_by_role("heading", level=1)).to_have_text("Jobs")
+    expect(reader.locator(".notice", has_text="reads only")).to_be_visible()
     # Shown once.
     page.goto("/console/keys")
     assert secret not in page.content()
     row = page.locator("#keys tbody tr", has_text="onerror")
     expect(row).to_have_count(1)
-    row.get_by_role("button").click()
+    row.locator("summary").click()
+    row.locator("form button").click()
     expect(page.locator(".notice.good")).to_contain_text("Revoked")
+    # It is shown once: the address does not keep it.
+    page.wait_for_url("**/console/keys")
     assert network.call("GET", "/account", secret)[0] == 401
     reader.goto("/console/jobs")
     expect(reader.get_by_role("heading", level=1)).to_have_text("Sign in")
@@ -377,7 +506,9 @@ def an_owner_pauses_an_island_remotely(browser, network, agent):
 
     page.goto(f"/console/islands/{network.host}")
     expect(page.locator("main")).to_contain_text("No order applies")
-    page.get_by_role("button", name=re.compile("^Stop at once ")).click()
+    stop = page.locator("details.confirm", has_text="Stop at once")
+    stop.locator("summary").click()
+    stop.locator("form button").click()
     expect(page.locator(".notice.good")).to_contain_text("The Island is paused")
     shows("Paused from here")
     assert "ordered remotely" in command("status")
@@ -431,6 +562,7 @@ def an_operator_runs_the_network(browser, network):
     assert network.call("GET", "/account", guest)[1]["data"]["credits"] == 12.5
     page.goto("/console/admin/audit-log")
     expect(page.locator("tbody tr").first).to_contain_text("onerror")
+    an_operator_changes_an_account(browser, network, page, guest)
     # Maintenance.
     page.goto("/console/admin")
     start = page.locator("form", has=page.get_by_role("button", name="Start maintenance"))
@@ -460,6 +592,120 @@ def an_operator_runs_the_network(browser, network):
     page.get_by_role("link", name="Go to the chat").click()
     page.wait_for_url("**/console/chat")
     return guest
+
+
+def an_operator_changes_an_account(browser, network, page, key):
+    """Quotas, suspension, a refund and a note, for the account of this key."""
+    page.goto("/console/admin/accounts?email=guest%40example.org")
+    page.get_by_role("link", name="guest@example.org").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("guest@example.org")
+
+    def quotas():
+        return {one["period"]: one for one in network.call("GET", "/account/quotas", key)[1]["data"]["account"]}
+
+    def form_of(button):
+        return page.locator("form", has=page.get_by_role("button", name=button, exact=True))
+
+    def set_quota(label, value):
+        page.locator("details.fold > summary", has_text="Set quotas").click()
+        form = form_of("Set quotas")
+        form.get_by_label(label, exact=False).fill(value)
+        form.get_by_label("Reason", exact=False).fill("a trial")
+        form.get_by_role("button").click()
+        expect(page.locator(".notice.good")).to_contain_text("quotas are set")
+
+    set_quota("Tokens in a month", "1000000")
+    set_quota("Requests in a day", "500")
+    # Setting one keeps the others.
+    assert quotas()["month"]["tokens"]["max"] == 1000000 and quotas()["day"]["requests"]["max"] == 500, quotas()
+    # A refund of what a job was charged.
+    body = {"workload": "sim-chat", "input": {"prompt": "dear", "max_tokens": 2, "delay_ms": 0}}
+    job = network.call("POST", "/jobs", key, body)[1]["data"]["id"]
+    eventually(lambda: network.call("GET", f"/jobs/{job}", key)[1]["data"]["status"] == "completed")
+    form = form_of("Refund a job")
+    form.get_by_label("Job", exact=False).fill(job)
+    form.get_by_label("Reason", exact=False).fill("a wrong answer")
+    form.get_by_role("button").click()
+    expect(page.locator(".notice.good")).to_contain_text("is returned")
+    eventually(lambda: network.call("GET", "/account", key)[1]["data"]["credits"] == 12.5)
+    # A suspended person reads the reason, and can sign out.
+    guest = browser.signed_in(key)
+    page.locator("details.fold > summary", has_text="Suspend").click()
+    expect(page.get_by_role("button", name="Resume", exact=True)).to_have_count(0)
+    form_of("Suspend").get_by_label("Reason", exact=False).fill("an unpaid invoice")
+    form_of("Suspend").get_by_role("button").click()
+    expect(page.locator(".notice.good")).to_contain_text("Suspended")
+    expect(page.locator("main .badge.bad")).to_have_text("suspended")
+    guest.goto("/console/jobs")
+    expect(guest.locator("main .notice.bad")).to_contain_text("an unpaid invoice")
+    guest.goto("/")
+    expect(guest.get_by_role("heading", level=1)).to_contain_text("machines of a network")
+    guest.goto("/console/jobs")
+    guest.locator("main").get_by_role("button", name="Sign out").click()
+    guest.wait_for_url(network.url + "/")
+    assert guest.context.cookies() == []
+    page.locator("details.fold > summary", has_text="Suspend").click()
+    form_of("Resume").get_by_label("Reason", exact=False).fill("it is paid")
+    form_of("Resume").get_by_role("button").click()
+    expect(page.locator(".notice.good")).to_contain_text("Resumed")
+    # A note of an Island keeps its trust level, and a level keeps the note.
+    for level, note in [("high", ""), ("", "in the cellar"), ("normal", "")]:
+        page.goto("/console/admin/fleet")
+        form = form_of("Annotate an Island")
+        form.get_by_label("Trust").select_option(level)
+        form.get_by_label("Note", exact=False).first.fill(note)
+        form.get_by_label("Reason", exact=False).fill("it is known")
+        form.get_by_role("button").click()
+        expect(page.locator(".notice.good")).to_contain_text("stored")
+        if note:
+            expect(page.locator("tbody tr").first).to_contain_text("high")
+    expect(page.locator("tbody tr").first).to_contain_text("in the cellar")
+    # The parts that a coordinator needs are apart.
+    page.goto("/console/admin")
+    for part in ["Database", "Fabric"]:
+        expect(page.locator(".tile", has_text=part).locator(".badge.good")).to_have_count(1)
+
+
+def days_are_those_of_the_network(browser, network):
+    """Usage is counted by days of UTC, which a reader in New York sees as the same days."""
+    zone = {"timezone_id": "America/New_York", "locale": "en-US"}
+    for key, path in [(network.consumer, "/console/usage"), (network.owner, "/console/earnings")]:
+        page = browser.signed_in(key, **zone)
+        page.goto(path)
+        days = page.locator("figure.plot").first.locator("time")
+        expect(days).to_have_count(14)
+        last = days.last.get_attribute("datetime")
+        shown = datetime.strptime(last, "%Y-%m-%d").strftime("%b %-d, %Y")
+        expect(days.last).to_have_text(shown)
+        # The plot names the day under the pointer likewise.
+        over = page.locator("figure.plot").first.locator(".u-over")
+        box = over.bounding_box()
+        over.hover(position={"x": box["width"] - 3, "y": box["height"] / 2})
+        expect(page.locator("figure.plot").first.locator(".u-legend .u-value").first).to_have_text(shown)
+    # A statement of another month, and its file.
+    page = browser.signed_in(network.consumer)
+    page.goto("/console/ledger")
+    month = page.locator('[name="month"] option').nth(1).get_attribute("value")
+    page.locator('[name="month"]').select_option(month)
+    page.get_by_role("button", name="Show", exact=True).click()
+    expect(page.get_by_role("heading", name=f"Statement of {month}")).to_be_visible()
+    link = page.get_by_role("link", name=f"Download the entries of {month}")
+    assert f"from={month}-01T" in link.get_attribute("href") and "until=" in link.get_attribute("href")
+    with page.expect_download() as download:
+        link.click()
+    # Nothing had happened in a network that did not exist.
+    assert open(download.value.path()).read().strip() == "time,kind,credits,job,cargo,island,device"
+
+
+def an_open_list_meets_the_end_of_its_session(browser, network):
+    page = browser.signed_in(network.consumer)
+    page.goto("/console/jobs")
+    requests = []
+    page.on("request", lambda request: requests.append(request.url) if "/console/jobs" in request.url else None)
+    page.context.clear_cookies()
+    expect(page.locator("main .notice.warn")).to_contain_text("The session has ended")
+    expect(page.locator("main .notice.warn").get_by_role("link")).to_have_attribute("href", "/console/sign-in?next=%2Fconsole%2Fjobs")
+    assert len(requests) == 1, requests
 
 
 def roles_are_apart(browser, network, guest):
@@ -579,15 +825,16 @@ def a_person_signs_in_with_a_provider(browser, network):
         return page
 
     page = provider("ada@example.org")
-    page.wait_for_url("**/console/chat")
+    # The provider leads back to the page that required the sign-in.
+    page.wait_for_url("**/console/keys")
     expect(page.locator(".account .email")).to_have_text("ada@example.org")
     expect(page.locator(".account .credits")).to_contain_text("2")
     page.goto("/console/keys")
     keys = page.locator("main tbody tr")
     expect(keys).to_have_count(1)
     # In another browser the same person has the same account; each sign-in has its own key.
-    other = provider("ada@example.org")
-    other.wait_for_url("**/console/chat")
+    other = provider("ada@example.org", "/console/usage")
+    other.wait_for_url("**/console/usage")
     other.goto("/console/keys")
     expect(other.locator("main tbody tr")).to_have_count(2)
     # Signing out ends this session only.
@@ -629,19 +876,25 @@ def main():
         stories = [
             a_visitor_reads_public_pages,
             a_session_is_kept_from_scripts_and_ends,
+            a_form_meets_the_end_of_its_session,
             another_site_changes_nothing,
+            the_console_works_without_encryption,
             a_newcomer_gets_a_streaming_reply_with_one_click,
             a_reply_goes_on_through_a_reload,
             a_reply_goes_on_through_a_restart_of_the_coordinator,
             a_reply_is_stopped_edited_and_tried_again,
+            a_turn_without_a_reply_is_not_sent_again,
             two_models_are_compared,
             pictures_and_reasoning,
             every_kind_of_cargo_runs_from_its_form,
+            calls_of_a_page_work,
             a_picture_is_seen_while_it_is_painted,
             a_waiting_job_explains_itself_and_is_cancelled,
             an_open_list_shows_a_new_job,
+            an_open_list_meets_the_end_of_its_session,
             keys_are_made_and_revoked,
             an_operator_runs_the_network,
+            days_are_those_of_the_network,
             roles_are_apart,
             an_owner_pairs_an_island,
             an_owner_pauses_an_island_remotely,
@@ -650,6 +903,7 @@ def main():
             the_first_view_is_small,
         ]
         with_agent = (
+            calls_of_a_page_work,
             a_waiting_job_explains_itself_and_is_cancelled,
             an_owner_pairs_an_island,
             an_owner_pauses_an_island_remotely,

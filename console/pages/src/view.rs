@@ -42,7 +42,7 @@ pub enum Block {
     Panel(String, Vec<Block>),
     /// Blocks beside each other.
     Columns(Vec<Block>),
-    /// A picture or sound.
+    /// A file that a job made.
     Media(Media),
     /// Addresses with their texts.
     Links(Vec<(String, String)>),
@@ -213,6 +213,8 @@ pub struct Form {
     pub has_files: bool,
     /// Distinguishes what several forms of a page do for who cannot see where they are.
     pub label: String,
+    /// What cannot be undone, which is shown before the button is; or empty.
+    pub confirm: String,
 }
 
 impl Form {
@@ -231,6 +233,7 @@ impl Form {
             is_inline: false,
             has_files: false,
             label: String::new(),
+            confirm: String::new(),
         }
     }
 
@@ -248,6 +251,12 @@ impl Form {
     #[must_use]
     pub fn bad(self) -> Self {
         Self { tone: Tone::Bad, ..self }
+    }
+
+    /// Shows a text, and the button only with it.
+    #[must_use]
+    pub fn confirm(self, text: impl Into<String>) -> Self {
+        Self { confirm: text.into(), ..self }
     }
 
     /// Puts all fields in one line.
@@ -307,8 +316,10 @@ pub enum Kind {
     Date,
     /// One of several values with their texts.
     Choice(Vec<(String, String)>),
-    /// Media types that are offered.
+    /// A file. Media types that are offered.
     File(String),
+    /// Several files, likewise.
+    Files(String),
     /// A value that is sent and not shown.
     Hidden,
 }
@@ -375,6 +386,13 @@ pub struct Plot {
     pub is_bars: bool,
 }
 
+impl Plot {
+    /// Whether its times are days of UTC, which are the same days in the zone of every reader.
+    fn is_days(&self) -> bool {
+        self.is_bars && self.points.iter().all(|(time, _)| *time == time.day_begin())
+    }
+}
+
 /// A thing in a list of things.
 #[derive(Debug, Clone)]
 pub struct Card {
@@ -403,15 +421,32 @@ pub struct Tab {
     pub is_current: bool,
 }
 
-/// A picture or sound that a job made.
+/// How a file is shown in a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// As a picture.
+    Picture,
+    /// As sound, with a player.
+    Sound,
+    /// As a video, with a player.
+    Video,
+    /// As a link only.
+    File,
+}
+
+/// A file that a job made.
 #[derive(Debug, Clone)]
 pub struct Media {
     /// Its address.
     pub href: String,
-    /// Whether it is sound; otherwise a picture.
-    pub is_sound: bool,
-    /// What it is.
+    /// How it is shown.
+    pub shown: Shown,
+    /// What it is, for people who cannot see it.
+    pub label: String,
+    /// Where it is in the output.
     pub caption: String,
+    /// Its name where it is stored.
+    pub file_name: String,
 }
 
 impl HtmlSafe for Block {}
@@ -422,7 +457,13 @@ impl HtmlSafe for Cell {}
 pub(crate) fn plain_time(time: &Timestamp) -> String {
     let text = time.to_string();
     let minute = text.get(..16).unwrap_or(&text);
-    format!("{} UTC", minute.replace('T', " "))
+    crate::texts::fill(t("plot.utc"), &[("time", &minute.replace('T', " "))])
+}
+
+/// A day of UTC, for programs and for people without a script.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "templates pass references")]
+pub(crate) fn plain_day(time: &Timestamp) -> String {
+    time.to_string().chars().take(10).collect()
 }
 
 /// A number as few characters.
@@ -472,6 +513,33 @@ mod tests {
     #[test]
     fn no_template_turns_escaping_off() {
         crate::check::escaping(Path::new("templates"));
+    }
+
+    #[test]
+    fn days_have_no_time() {
+        let plot = |ms: i64, is_bars| Plot {
+            title: "x".to_owned(),
+            columns: vec!["y".to_owned()],
+            points: vec![(Timestamp::from_unix_ms(ms), vec![1.0])],
+            is_bars,
+        };
+        let day = Block::Plot(plot(86_400_000, true)).render().expect("rendered");
+        assert!(
+            day.contains("data-days=\"true\"") && day.contains("<time datetime=\"1970-01-02\">1970-01-02<"),
+            "{day}"
+        );
+        let hour = Block::Plot(plot(90_000_000, true)).render().expect("rendered");
+        assert!(hour.contains("data-days=\"false\"") && hour.contains(">1970-01-02 01:00 UTC<"), "{hour}");
+        assert!(!plot(86_400_000, false).is_days());
+    }
+
+    #[test]
+    fn what_cannot_be_undone_is_confirmed() {
+        let form = Form::button("/x", "Delete", "Delete x").bad();
+        assert!(!Block::Form(form.clone()).render().expect("rendered").contains("<details"));
+        let html = Block::Form(form.confirm("It is gone.")).render().expect("rendered");
+        let (summary, text) = (html.find("<summary"), html.find("<p>It is gone.</p>"));
+        assert!(summary.is_some() && summary < text && text < html.find("<button"), "{html}");
     }
 
     #[test]

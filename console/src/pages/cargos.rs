@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse as _, Redirect, Response},
 };
 use island_protocol::{
-    api::{CargoList, Data, PageMeta, SubmittedJob, WorkloadView},
+    api::{CargoList, Data, PREFIX, PageMeta, SubmittedJob, WorkloadView},
     cargo::{CargoEntry, Category},
 };
 use serde_json::{Map, Value, json};
@@ -171,7 +171,10 @@ async fn show(member: &Member, slug: &str, wrong: Option<Wrong<'_>>, status: Opt
     let whole = Field::new(WHOLE, t("cargos.json"), Kind::Code).value(whole);
     let as_json = Form::post(&action, t("cargos.submit"), vec![whole, once()]);
     blocks.push(Block::Fold(t("cargos.as_json").to_owned(), vec![Block::Form(as_json)]));
-    blocks.push(Block::Fold(t("cargos.as_call").to_owned(), calls(slug, example)));
+    blocks.push(Block::Fold(
+        t("cargos.as_call").to_owned(),
+        calls(slug, &cargo.input_schema, example, &member.visit.origin),
+    ));
     let schema = |name: &str, schema: &Value| {
         Block::Pre(name.to_owned(), serde_json::to_string_pretty(schema).unwrap_or_default())
     };
@@ -190,14 +193,15 @@ async fn show(member: &Member, slug: &str, wrong: Option<Wrong<'_>>, status: Opt
 }
 
 /// The same call for programs. Files are named instead of shown.
-fn calls(slug: &str, example: Option<&Value>) -> Vec<Block> {
-    let short = |value: &Value| match value {
-        Value::String(text) if text.len() > 120 => json!("BASE64"),
-        other => other.clone(),
+fn calls(slug: &str, schema: &Value, example: Option<&Value>, origin: &str) -> Vec<Block> {
+    let shown = |name: &str, value: &Value| match value {
+        _ if !input::is_encoded(schema, name) => value.clone(),
+        Value::Array(files) => files.iter().map(|_| json!("BASE64")).collect(),
+        _ => json!("BASE64"),
     };
     let input: Map<String, Value> = example
         .and_then(Value::as_object)
-        .map(|input| input.iter().map(|(name, value)| (name.clone(), short(value))).collect())
+        .map(|input| input.iter().map(|(name, value)| (name.clone(), shown(name, value))).collect())
         .unwrap_or_default();
     let body = serde_json::to_string(&json!({"workload": slug, "input": input})).unwrap_or_default();
     let input = serde_json::to_string(&input).unwrap_or_default();
@@ -205,7 +209,13 @@ fn calls(slug: &str, example: Option<&Value>) -> Vec<Block> {
     let quoted = |text: &str| text.replace('\'', "'\\''");
     // Strings of JSON are strings of Python once JSON reads them.
     let python = serde_json::to_string(&body).unwrap_or_default();
+    let variables = format!(
+        "export API_URL='{}{PREFIX}' API_KEY=ak_…\nexport SERVICE_API_URL='{}' SERVICE_API_KEY=$API_KEY",
+        quoted(origin),
+        quoted(origin)
+    );
     vec![
+        Block::Copy(t("cargos.variables").to_owned(), variables),
         Block::Copy(
             "curl".to_owned(),
             format!(
@@ -219,7 +229,10 @@ fn calls(slug: &str, example: Option<&Value>) -> Vec<Block> {
                 "import json, os, requests\n\njob = requests.post(\n    os.environ[\"API_URL\"] + \"/jobs\",\n    headers={{\"Authorization\": \"Bearer \" + os.environ[\"API_KEY\"]}},\n    json=json.loads({python}),\n).json()[\"data\"]\nprint(job[\"id\"])"
             ),
         ),
-        Block::Copy("island".to_owned(), format!("island jobs submit {slug} --input '{}'", quoted(&input))),
+        Block::Copy(
+            "island".to_owned(),
+            format!("island jobs submit --workload {slug} --input '{}'", quoted(&input)),
+        ),
     ]
 }
 
@@ -252,5 +265,37 @@ pub(super) async fn submit(member: Member, Path(slug): Path<String>, posted: Pos
             show(&member, &slug, Some((&posted, param, message)), Some(status)).await
         }
         Err(failure) => member.failed(failure, &member.visit.path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_name_files_and_show_everything_else() {
+        let schema = json!({"properties": {
+            "image": {"type": "string", "contentEncoding": "base64"},
+            "pdfs": {"type": "array", "items": {"type": "string", "contentEncoding": "base64"}},
+            "text": {"type": "string"},
+        }});
+        let text = "it's ".repeat(40);
+        let example = json!({"image": "iVBORw0KGgo=", "pdfs": ["JVBERi0=", "JVBERi0="], "text": text});
+        let calls = calls("some-cargo", &schema, Some(&example), "https://island.example.org");
+        let of = |name: &str| {
+            calls.iter().find_map(|block| match block {
+                Block::Copy(caption, text) if caption == name => Some(text.as_str()),
+                _ => None,
+            })
+        };
+        let command = of("island").expect("a command");
+        let input = format!(
+            "{{\"image\":\"BASE64\",\"pdfs\":[\"BASE64\",\"BASE64\"],\"text\":\"{}\"}}",
+            text.replace('\'', "'\\''")
+        );
+        assert_eq!(command, format!("island jobs submit --workload some-cargo --input '{input}'"));
+        assert!(of("curl").is_some_and(|curl| curl.contains("it'\\''s")));
+        let variables = of(t("cargos.variables")).expect("variables");
+        assert!(variables.contains("API_URL='https://island.example.org/api/v1'"), "{variables}");
     }
 }

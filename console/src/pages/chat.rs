@@ -6,7 +6,7 @@ use island_protocol::api::WorkloadView;
 
 use crate::{
     texts::t,
-    view::Frame,
+    view::{Block, Frame, Tone},
     web::{Member, html},
 };
 
@@ -28,6 +28,8 @@ struct Chat {
     models: Vec<Model>,
     others: Vec<Model>,
     account: String,
+    efforts: Vec<(&'static str, &'static str)>,
+    states: String,
 }
 
 /// `GET /console/chat`.
@@ -38,16 +40,36 @@ pub(super) async fn page(member: Member) -> Response {
     };
     let chosen = member.visit.param("model").unwrap_or(DEFAULT).to_owned();
     let mut models: Vec<Model> = cargos.iter().filter_map(|cargo| model(cargo, &chosen)).collect();
+    if models.is_empty() {
+        let blocks = vec![
+            Block::Notice(Tone::Warn, t("chat.none").to_owned()),
+            Block::Links(vec![("/console/cargos".to_owned(), t("nav.cargos").to_owned())]),
+        ];
+        return member.page(t("chat.title"), "", blocks);
+    }
     models.sort_by(|one, other| other.is_default.cmp(&one.is_default).then(one.name.cmp(&other.name)));
     let mut frame = member.frame(t("chat.title"));
     frame.scripts = vec!["chat.js"];
     frame.is_wide = true;
     let (models, others) = models.into_iter().partition(|model| !model.slug.starts_with("sim-"));
-    html(&Chat { frame, models, others, account: member.who.account.to_string() })
+    let account = member.who.account.to_string();
+    html(&Chat { frame, models, others, account, efforts: efforts(), states: super::jobs::states() })
 }
 
 /// The model that Island ships, which is small enough for every Island.
 const DEFAULT: &str = "llm-chat";
+
+/// Values of `reasoning_effort`, with their texts.
+fn efforts() -> Vec<(&'static str, &'static str)> {
+    vec![
+        ("none", t("effort.none")),
+        ("minimal", t("effort.minimal")),
+        ("low", t("effort.low")),
+        ("medium", t("effort.medium")),
+        ("high", t("effort.high")),
+        ("xhigh", t("effort.xhigh")),
+    ]
+}
 
 fn model(cargo: &WorkloadView, chosen: &str) -> Option<Model> {
     let properties = &cargo.input_schema["properties"];

@@ -15,7 +15,7 @@ use island_protocol::{
 use std::sync::Arc;
 
 use crate::{
-    texts::t,
+    texts::{fill, t},
     view::Frame,
     web::{Console, Visit, failed, html},
 };
@@ -28,6 +28,8 @@ struct Home {
     islands: u64,
     jobs: u64,
     cargos: usize,
+    /// The command with which a machine joins this network.
+    enroll: String,
     kinds: Vec<(&'static str, String, usize)>,
 }
 
@@ -46,6 +48,7 @@ pub(super) async fn page(visit: Visit) -> Response {
     };
     let mut frame = visit.frame(t("home.title"), who.as_ref());
     frame.is_wide = true;
+    t("home.sentence").clone_into(&mut frame.description);
     frame.notices.extend(super::network::notices(&notices));
     let kinds = Category::ALL.iter().map(|category| {
         let count = cargos.cargos.iter().filter(|cargo| cargo.category == Some(*category)).count();
@@ -57,6 +60,7 @@ pub(super) async fn page(visit: Visit) -> Response {
         islands: stats.online_islands,
         jobs: stats.jobs_completed,
         cargos: cargos.count,
+        enroll: fill("home.enroll", &[("origin", &visit.origin)]),
         kinds: kinds.filter(|(_, _, count)| *count > 0).collect(),
     })
 }

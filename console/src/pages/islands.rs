@@ -7,7 +7,7 @@ use island_protocol::{
         advice::{Advice, Change, Improvement},
         recommendation::Recommendations,
     },
-    fabric::Heartbeat,
+    fabric::{Heartbeat, RefusalCount},
     host::{ControlState, GpuLoad, HostModel, Order, RunningJob, SandboxLevel},
 };
 
@@ -215,6 +215,9 @@ pub(super) async fn get(member: Member, Path(id): Path<String>) -> Response {
         blocks.extend(load(heartbeat));
     }
     blocks.extend(hardware(&island));
+    if let Some(heartbeat) = heartbeat {
+        blocks.push(refusals(heartbeat));
+    }
     if let Some(advice) = advice.filter(|_| own.is_some()) {
         let rows = advice.recommendations.iter().take(10).map(|one| {
             vec![
@@ -242,6 +245,27 @@ pub(super) async fn get(member: Member, Path(id): Path<String>) -> Response {
         blocks.push(control(&island, heartbeat.and_then(|heartbeat| heartbeat.control)));
     }
     member.page(island.name.clone(), "", blocks)
+}
+
+/// Why the Island refused jobs since its agent started.
+fn refusals(heartbeat: &Heartbeat) -> Block {
+    let row = |one: &RefusalCount| {
+        let reason = serde_json::to_value(one.reason).ok();
+        let reason = reason.as_ref().and_then(|name| name.as_str()).unwrap_or("other");
+        vec![
+            Cell::text(t(&format!("refusal.{reason}"))),
+            Cell::number(one.times),
+            Cell::text(one.latest.clone()),
+        ]
+    };
+    let columns = ["refusal.reason", "refusal.times", "refusal.latest"];
+    let table = Table {
+        columns: columns.iter().map(|key| t(key).to_owned()).collect(),
+        rows: heartbeat.refusals.iter().map(row).collect(),
+        empty: t("refusal.none").to_owned(),
+        ..Table::default()
+    };
+    Block::Panel(t("refusal.title").to_owned(), vec![Block::Table(table)])
 }
 
 /// Which one change would have earned more yesterday.
@@ -315,7 +339,7 @@ fn control(island: &HostView, state: Option<ControlState>) -> Block {
         forms.push(button(Order::Resume, "islands.resume"));
     }
     if state.order != Some(Order::Pause) {
-        forms.push(button(Order::Pause, "islands.pause").bad());
+        forms.push(button(Order::Pause, "islands.pause").bad().confirm(t("islands.pause_confirm")));
     }
     if state.order.is_none() {
         forms.push(button(Order::Drain, "islands.drain"));
@@ -385,7 +409,7 @@ fn load(heartbeat: &Heartbeat) -> Vec<Block> {
     let job = |job: &RunningJob| {
         vec![
             Cell::Code(job.slug.to_string()),
-            Cell::text(job.phase.clone()),
+            Cell::text(super::jobs::phase(&job.phase)),
             Cell::number(duration(job.duration_ms)),
         ]
     };
@@ -395,12 +419,15 @@ fn load(heartbeat: &Heartbeat) -> Vec<Block> {
         heartbeat.jobs.iter().map(job).collect(),
         "islands.no_jobs",
     ));
+    let memory = |mb: u64| if mb == 0 { Cell::Nothing } else { Cell::number(megabytes(mb)) };
     let model = |model: &HostModel| {
         let name = model.url.rsplit('/').next().unwrap_or(&model.url).to_owned();
         let state = if model.warm { (Tone::Good, "islands.warm") } else { (Tone::Plain, "islands.on_disk") };
         vec![
             Cell::Code(name),
             Cell::number(megabytes(model.size_mb)),
+            memory(model.ram_mb),
+            memory(model.vram_mb),
             Cell::Badge(state.0, t(state.1).to_owned()),
         ]
     };
@@ -409,7 +436,7 @@ fn load(heartbeat: &Heartbeat) -> Vec<Block> {
     models.sort_by_key(|model| std::cmp::Reverse((model.warm, model.size_mb)));
     blocks.push(table(
         "islands.models",
-        &["islands.model", "islands.size", "islands.state"],
+        &["islands.model", "islands.size", "islands.memory", "islands.gpu_memory", "islands.state"],
         models.into_iter().take(MODELS).map(model).collect(),
         "islands.no_models",
     ));
@@ -463,4 +490,23 @@ fn hardware(island: &HostView) -> Vec<Block> {
         Block::Panel(t("islands.hardware").to_owned(), vec![Block::Facts(facts)]),
         Block::Panel(t("islands.engines").to_owned(), vec![Block::Table(table)]),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use island_protocol::fabric::RefusalReason;
+
+    use crate::texts;
+
+    #[test]
+    fn every_reason_of_a_refusal_has_a_text() {
+        use RefusalReason::*;
+        let all =
+            [NoSlot, NoRam, NoVram, NoDisk, NoRuntime, Draining, WeakSandbox, NotAllowed, Invalid, Other];
+        for reason in all {
+            let name = serde_json::to_value(reason).expect("JSON");
+            let key = format!("refusal.{}", name.as_str().expect("a name"));
+            assert!(texts::find(&key).is_some(), "{key}");
+        }
+    }
 }

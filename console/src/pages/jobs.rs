@@ -20,12 +20,27 @@ use super::{duration, status};
 use crate::{
     backend::{ApiFailure, add_parameter, encoded},
     output,
-    texts::t,
-    view::{Block, Cell, Field, Form, Frame, Kind, Pager, Table, Tone},
+    texts::{find, t},
+    view::{Block, Cell, Field, Form, Frame, Kind, Pager, Shown, Table, Tone},
     web::{Member, Visit, done, html},
 };
 
 const PAGE: &str = "/console/jobs";
+/// Phases of a job that have a text; others are shown as the engine names them.
+const PHASES: &[&str] = &[
+    "wait",
+    "fetch",
+    "load",
+    "loading",
+    "prompt",
+    "run",
+    "denoise",
+    "speak",
+    "transcribe",
+    "line",
+    "rate_limited",
+    "ended",
+];
 
 /// What the form above the list has, as it was entered.
 #[derive(Debug, Clone, Default)]
@@ -164,6 +179,8 @@ struct Job {
     badge: (Tone, String),
     steps: Vec<(String, Cell)>,
     waiting: String,
+    /// For the script: of each state the class of its badge and its text, as JSON.
+    states: String,
     before: Vec<Block>,
     result: Vec<Block>,
     after: Vec<Block>,
@@ -192,10 +209,26 @@ pub(super) async fn get(member: Member, Path(id): Path<String>) -> Response {
         badge: status(job.status),
         steps,
         waiting: job.waiting_reason.clone().unwrap_or_default(),
+        states: states(),
         before: before(&job),
         result: result(&job),
         after: after(&job, is_open),
     })
+}
+
+/// The text of a phase.
+pub(super) fn phase(name: &str) -> &str {
+    find(&format!("phase.{name}")).unwrap_or(name)
+}
+
+/// Of each state the class of its badge and its text, and the texts of the phases, which have no badge.
+pub(super) fn states() -> String {
+    let states = JobStatus::ALL.iter().map(|state| {
+        let (tone, text) = status(*state);
+        (state.to_string(), json!([tone.class(), text]))
+    });
+    let phases = PHASES.iter().map(|name| ((*name).to_owned(), json!([null, phase(name)])));
+    Value::Object(states.chain(phases).collect()).to_string()
 }
 
 fn before(job: &JobView) -> Vec<Block> {
@@ -246,7 +279,7 @@ fn after(job: &JobView, is_open: bool) -> Vec<Block> {
         blocks.push(output::text_block(t("jobs.prompt"), text));
     }
     let input = output::blocks(job.id, &json!(job.input));
-    // Pictures of an input cannot be addressed: only outputs can.
+    // Files of an input cannot be addressed: only outputs can.
     let input = input.into_iter().filter(|block| !matches!(block, Block::Media(_)));
     blocks.push(Block::Fold(t("jobs.input").to_owned(), input.collect()));
     let path = format!("/console/jobs/{}", job.id);
@@ -255,7 +288,8 @@ fn after(job: &JobView, is_open: bool) -> Vec<Block> {
         t("jobs.again").to_owned(),
     )]));
     if !is_open && job.data_deleted_at.is_none() {
-        let delete = Form::button(format!("{path}/delete"), t("jobs.delete"), t("jobs.delete")).bad();
+        let delete = Form::button(format!("{path}/delete"), t("jobs.delete"), t("jobs.delete"));
+        let delete = delete.bad().confirm(t("jobs.delete_confirm"));
         blocks.push(Block::Form(delete));
     }
     blocks
@@ -278,7 +312,7 @@ async fn read_output(member: &Member, id: &str) -> Result<JobOutput, ApiFailure>
     member.visit.api.get(&format!("/jobs/{}/output", encoded(id))).await
 }
 
-/// `GET /console/jobs/:id/part?at=…`: a picture or a sound within an output.
+/// `GET /console/jobs/:id/part?at=…`: a file within an output.
 pub(super) async fn part(member: Member, Path(id): Path<String>) -> Response {
     let output = match read_output(&member, &id).await {
         Ok(output) => output.output,
@@ -291,7 +325,9 @@ pub(super) async fn part(member: Member, Path(id): Path<String>) -> Response {
         Some((kind, BASE64_STANDARD.decode(text.trim_end()).ok()?))
     });
     let Some((kind, bytes)) = file else { return StatusCode::NOT_FOUND.into_response() };
-    (sandboxed(kind.media_type, None), Bytes::from(bytes)).into_response()
+    // The link of a page names the file; this name is for what has no player in a page.
+    let name = (kind.shown == Shown::File).then(|| format!("{}.{}", encoded(&id), kind.extension));
+    (sandboxed(kind.media_type, name), Bytes::from(bytes)).into_response()
 }
 
 /// `GET /console/jobs/:id/output`: the whole output as a file.
@@ -350,6 +386,15 @@ pub(super) async fn delete(member: Member, Path(id): Path<String>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_script_knows_every_state() {
+        let states: Value = serde_json::from_str(&states()).expect("JSON");
+        for state in JobStatus::ALL {
+            assert!(states[state.to_string()][0].is_string() && states[state.to_string()][1].is_string());
+        }
+        assert_eq!(states["loading"], json!([null, t("phase.loading")]));
+    }
 
     #[test]
     fn what_is_entered_becomes_a_query() {

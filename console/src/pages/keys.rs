@@ -4,7 +4,7 @@ use axum::{extract::Path, response::Response};
 use island_protocol::{
     api::{
         Data,
-        key::{CreatedKey, KeyView, RevokedKey},
+        key::{CreatedKey, KeyView, RevokedKey, Scope},
         quota::OwnQuotas,
     },
     time::Timestamp,
@@ -33,11 +33,13 @@ async fn show(member: &Member, mut blocks: Vec<Block>, entered: Option<&Posted>)
         Err(failure) => return member.failed(failure, "/console/chat"),
     };
     let row = |key: &KeyView| {
-        let scopes: Vec<&str> = key.scopes.iter().map(|scope| scope.as_str()).collect();
+        let scopes: Vec<&str> = key.scopes.iter().map(|scope| t(scope_key(*scope))).collect();
         let is_own = key.id == member.who.key;
         let name = if is_own { format!("{} ({})", key.name, t("keys.this")) } else { key.name.clone() };
         let label = fill("keys.revoke_one", &[("name", &key.name)]);
-        let revoke = Form::button(format!("/console/keys/{}/revoke", key.id), t("keys.revoke"), label).bad();
+        let revoke = Form::button(format!("/console/keys/{}/revoke", key.id), t("keys.revoke"), label);
+        let what = if is_own { "keys.revoke_own" } else { "keys.revoke_confirm" };
+        let revoke = revoke.bad().confirm(t(what));
         vec![
             Cell::text(name),
             Cell::Code(format!("{}…", key.prefix)),
@@ -63,6 +65,13 @@ async fn show(member: &Member, mut blocks: Vec<Block>, entered: Option<&Posted>)
     blocks.extend(super::usage::quotas(&quotas));
     blocks.push(Block::Panel(t("keys.new").to_owned(), vec![Block::Form(form(entered))]));
     member.page(t("keys.title"), t("keys.lead"), blocks)
+}
+
+fn scope_key(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Read => "keys.scope_read",
+        Scope::Write => "keys.scope_write",
+    }
 }
 
 fn form(entered: Option<&Posted>) -> Form {

@@ -92,7 +92,8 @@ pub(super) async fn get(member: Member, Path(id): Path<String>) -> Response {
     if matches!(publication.state, PublicationState::Submitted | PublicationState::Approved) {
         let action = format!("/console/publications/{}/withdraw", publication.id);
         let label = t("publications.withdraw");
-        blocks.push(Block::Form(Form::button(action, label, label).bad()));
+        let withdraw = Form::button(action, label, label).bad().confirm(t("publications.withdraw_confirm"));
+        blocks.push(Block::Form(withdraw));
     }
     member.page(publication.name.clone(), publication.workload_slug.to_string(), blocks)
 }

@@ -22,18 +22,31 @@ use crate::{
 
 /// Characters of the verifier that a sign-in at a provider ends with.
 const VERIFIER: usize = 64;
+/// Maximum bytes of an address that a sign-in at a provider leads back to.
+const MAX_NEXT: usize = 1024;
 
 /// `GET /console/sign-in`.
 pub(super) async fn page(visit: Visit) -> Response {
     match visit.who().await {
         Ok(Some(_)) => Redirect::to(target(visit.param("next").unwrap_or_default())).into_response(),
-        Ok(None) => show(&visit, None, "").await,
+        Ok(None) => {
+            let next = visit.param("next").unwrap_or_default();
+            show(&visit, None, Entered { next, ..Entered::default() }).await
+        }
         Err(failure) => failed(&visit, None, failure, "/"),
     }
 }
 
+/// What is kept when the page is shown again.
+#[derive(Debug, Clone, Copy, Default)]
+struct Entered<'a> {
+    email: &'a str,
+    /// Where the person goes after the sign-in.
+    next: &'a str,
+}
+
 /// The page, with what was wrong before.
-async fn show(visit: &Visit, failure: Option<ApiFailure>, email: &str) -> Response {
+async fn show(visit: &Visit, failure: Option<ApiFailure>, entered: Entered<'_>) -> Response {
     let ways: SignIn = match visit.api.bare(paths::SIGN_IN).await {
         Ok(ways) => ways,
         Err(failure) => return failed(visit, None, failure, "/"),
@@ -48,14 +61,14 @@ async fn show(visit: &Visit, failure: Option<ApiFailure>, email: &str) -> Respon
         Some(failure) => return failed(visit, None, failure, "/"),
         None => {}
     }
-    let next = || Field::hidden("next", visit.param("next").unwrap_or_default());
+    let next = || Field::hidden("next", entered.next);
     let key = Field::new("key", t("sign_in.key"), Kind::Secret).required().help(t("sign_in.key_help"));
     let mut panels = vec![Block::Panel(
         t("sign_in.with_key").to_owned(),
         vec![Block::Form(Form::post("/console/sign-in", t("account.sign_in"), vec![key, next()]))],
     )];
     let invitation = vec![
-        Field::new("email", t("sign_in.email"), Kind::Email).required().value(email),
+        Field::new("email", t("sign_in.email"), Kind::Email).required().value(entered.email),
         Field::line("code", t("sign_in.code")).required(),
     ];
     panels.push(Block::Panel(
@@ -123,7 +136,10 @@ async fn begin(visit: &Visit, key: &str) -> Result<Begun, ApiFailure> {
 pub(super) async fn with_key(visit: Visit, Short(posted): Short) -> Response {
     match begin(&visit, posted.get("key")).await {
         Ok(begun) => signed_in(&visit, &begun.token, posted.get("next")),
-        Err(failure) => show(&visit, Some(failure), "").await,
+        Err(failure) => {
+            let entered = Entered { next: posted.get("next"), ..Entered::default() };
+            show(&visit, Some(failure), entered).await
+        }
     }
 }
 
@@ -132,7 +148,10 @@ pub(super) async fn with_invitation(visit: Visit, Short(posted): Short) -> Respo
     let request = SignUp { email: posted.get("email").to_owned(), code: posted.get("code").to_owned() };
     let signed_up: SignedUp = match visit.api.with_token(None).post("/signup", &request).await {
         Ok(signed_up) => signed_up,
-        Err(failure) => return show(&visit, Some(failure), posted.get("email")).await,
+        Err(failure) => {
+            let entered = Entered { email: posted.get("email"), ..Entered::default() };
+            return show(&visit, Some(failure), entered).await;
+        }
     };
     let begun = match begin(&visit, &signed_up.key).await {
         Ok(begun) => begun,
@@ -157,42 +176,47 @@ pub(super) async fn with_invitation(visit: Visit, Short(posted): Short) -> Respo
 /// `GET /console/sign-in/link?code=…`: uses a link up. A link on another site could sign a person in to an account that
 /// is not theirs, so there the person confirms it.
 pub(super) async fn link(visit: Visit, headers: HeaderMap) -> Response {
-    let code = visit.param("code").unwrap_or_default().to_owned();
+    let [code, next] = ["code", "next"].map(|name| visit.param(name).unwrap_or_default().to_owned());
     if is_own_navigation(&headers) {
-        return take(&visit, &code).await;
+        return take(&visit, &code, &next).await;
     }
-    let form = Form::post("/console/sign-in/link", t("account.sign_in"), vec![Field::hidden("code", code)]);
+    let fields = vec![Field::hidden("code", code), Field::hidden("next", next)];
+    let form = Form::post("/console/sign-in/link", t("account.sign_in"), fields);
     blocks_page(visit.frame(t("sign_in.title"), None), t("sign_in.link").to_owned(), vec![Block::Form(form)])
 }
 
 /// `POST /console/sign-in/link`.
 pub(super) async fn with_link(visit: Visit, Short(posted): Short) -> Response {
-    take(&visit, posted.get("code")).await
+    take(&visit, posted.get("code"), posted.get("next")).await
 }
 
-async fn take(visit: &Visit, code: &str) -> Response {
+async fn take(visit: &Visit, code: &str, next: &str) -> Response {
     let request = serde_json::json!({"code": code});
     match visit.api.with_token(None).post::<Begun>(paths::TAKE, &request).await {
-        Ok(begun) => signed_in(visit, &begun.token, ""),
-        Err(failure) => show(visit, Some(failure), "").await,
+        Ok(begun) => signed_in(visit, &begun.token, next),
+        Err(failure) => show(visit, Some(failure), Entered { next, ..Entered::default() }).await,
     }
 }
 
 /// `POST /console/sign-in/provider`: sends the browser to the provider.
-pub(super) async fn with_provider(visit: Visit) -> Response {
+pub(super) async fn with_provider(visit: Visit, Short(posted): Short) -> Response {
+    let next = posted.get("next");
     let verifier = Alphanumeric.sample_string(&mut rand::rng(), VERIFIER);
     let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()));
     let path = format!("{}?challenge={}", paths::PROVIDER, encoded(&challenge));
     let Provider { address } = match visit.api.with_token(None).bare(&path).await {
         Ok(provider) => provider,
-        Err(failure) => return show(&visit, Some(failure), "").await,
+        Err(failure) => {
+            return show(&visit, Some(failure), Entered { next, ..Entered::default() }).await;
+        }
     };
     // The policy for content forbids that a form leads to another address, so a page with a link does.
     let blocks = vec![Block::Links(vec![(address.clone(), t("sign_in.go_provider").to_owned())])];
     let mut response = blocks_page(visit.frame(t("sign_in.title"), None), String::new(), blocks);
-    if let (Some(cookie), Ok(refresh)) =
-        (visit.console.cookies.set_verifier(&verifier), HeaderValue::from_str(&format!("0;url={address}")))
-    {
+    if let (Some(cookie), Ok(refresh)) = (
+        visit.console.cookies.set_verifier(&with_next(&verifier, next)),
+        HeaderValue::from_str(&format!("0;url={address}")),
+    ) {
         response.headers_mut().append(header::SET_COOKIE, cookie);
         response.headers_mut().insert("refresh", refresh);
     }
@@ -202,22 +226,35 @@ pub(super) async fn with_provider(visit: Visit) -> Response {
 /// `GET /console/sign-in/provider/end?code=…`: the provider has confirmed the person.
 pub(super) async fn provider_end(visit: Visit, headers: HeaderMap) -> Response {
     let code = visit.param("code").unwrap_or_default().to_owned();
-    let verifier = visit.console.cookies.verifier(&headers).unwrap_or_default().to_owned();
-    let request = FinishLogin { code, verifier };
+    let (verifier, next) = without_next(visit.console.cookies.verifier(&headers).unwrap_or_default());
+    let request = FinishLogin { code, verifier: verifier.to_owned() };
     let begun = match visit.api.with_token(None).post::<SignedUp>("/login", &request).await {
         Ok(finished) => begin(&visit, &finished.key).await,
         Err(failure) => Err(failure),
     };
     match begun {
         Ok(begun) => {
-            let mut response = signed_in(&visit, &begun.token, "");
+            let mut response = signed_in(&visit, &begun.token, &next);
             if let Some(cookie) = visit.console.cookies.set_verifier("") {
                 response.headers_mut().append(header::SET_COOKIE, cookie);
             }
             response
         }
-        Err(failure) => show(&visit, Some(failure), "").await,
+        Err(failure) => show(&visit, Some(failure), Entered { next: &next, ..Entered::default() }).await,
     }
+}
+
+/// What the cookie holds while a person is at the provider: the verifier, and where the person goes then.
+fn with_next(verifier: &str, next: &str) -> String {
+    // Browsers refuse cookies of more than 4 KiB.
+    let next = if next.len() > MAX_NEXT { "" } else { next };
+    format!("{verifier}.{}", BASE64_URL_SAFE_NO_PAD.encode(next))
+}
+
+fn without_next(cookie: &str) -> (&str, String) {
+    let (verifier, next) = cookie.split_once('.').unwrap_or((cookie, ""));
+    let next = BASE64_URL_SAFE_NO_PAD.decode(next).ok().and_then(|next| String::from_utf8(next).ok());
+    (verifier, next.unwrap_or_default())
 }
 
 /// `POST /console/sign-out`: ends the session everywhere.
@@ -246,6 +283,14 @@ pub(super) async fn offer(visit: Visit, headers: HeaderMap) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_page_survives_the_provider() {
+        let next = "/console/jobs?status=failed&x=;,é";
+        assert_eq!(without_next(&with_next("verifier", next)), ("verifier", next.to_owned()));
+        assert_eq!(without_next("verifier"), ("verifier", String::new()));
+        assert_eq!(without_next("verifier.***"), ("verifier", String::new()));
+    }
 
     #[test]
     fn people_stay_on_this_site() {

@@ -1,11 +1,11 @@
-//! Accounts: credits, quotas, keys, suspension.
+//! Accounts: credits, quotas, keys, refunds, suspension.
 
 use axum::{extract::Path, response::Response};
 use island_protocol::api::{
     Data,
     admin::{AdminAccount, CreatedAccount},
     key::{KeyView, RevokedKey},
-    quota::QuotaView,
+    quota::{OwnQuotas, QuotaPeriod, QuotaView},
     statement::Statement,
 };
 use serde::de::IgnoredAny;
@@ -105,20 +105,123 @@ pub(super) async fn get(Operator(member): Operator, Path(id): Path<String>) -> R
     let api = &member.visit.api;
     let of = |part: &str| format!("/admin/accounts/{}/{part}", encoded(&id));
     let (keys, quotas, statement) = (of("api-keys"), of("quotas"), of("statement"));
+    let path = format!("/admin/accounts/{}", encoded(&id));
     let answers = futures::try_join!(
+        api.get::<AdminAccount>(&path),
         api.get::<Vec<KeyView>>(&keys),
         api.get::<Vec<QuotaView>>(&quotas),
         api.get::<Statement>(&statement),
     );
-    let (keys, quotas, statement) = match answers {
+    let (account, keys, quotas, statement) = match answers {
         Ok(answers) => answers,
         Err(failure) => return member.failed(failure, PAGE),
     };
+    let quota_form = set_quotas(&id, &quotas);
+    let own = OwnQuotas { account: quotas, key: Vec::new() };
+    let action = |verb: &str| format!("{PAGE}/{}/{verb}", encoded(&id));
+    let change = |verb: &str, text: &str| {
+        let fields = vec![Field::amount("amount", t("accounts.amount")).required(), Field::reason()];
+        Form::post(action(verb), t(text), fields)
+    };
+    let refund = Form::post(
+        action("refund"),
+        t("accounts.refund"),
+        vec![Field::line("job", t("jobs.id")).required(), Field::reason()],
+    );
+    let panel = |title: &str, form: Form| Block::Panel(t(title).to_owned(), vec![Block::Form(form)]);
+    let mut blocks = vec![
+        Block::Facts(facts(&account)),
+        Block::Tiles(vec![
+            Tile::new(t("account.credits"), Cell::Credits(account.credits)),
+            Tile::new(t("accounts.held"), Cell::Credits(account.held)),
+            Tile::new(t("ledger.opening"), Cell::Credits(statement.opening)),
+        ]),
+        Block::Columns(vec![
+            panel("accounts.grant", change("grants", "accounts.grant")),
+            panel("accounts.deduct", change("deductions", "accounts.deduct").bad()),
+            panel("accounts.refund", refund),
+        ]),
+        Block::Panel(t("keys.title").to_owned(), vec![Block::Table(key_table(&id, &keys))]),
+    ];
+    blocks.extend(crate::pages::usage::quotas(&own));
+    blocks.push(Block::Fold(t("accounts.set_quotas").to_owned(), vec![Block::Form(quota_form)]));
+    let states = state_forms(&account);
+    if !states.is_empty() {
+        blocks.push(Block::Fold(t("accounts.state").to_owned(), states));
+    }
+    blocks.push(Block::Links(vec![
+        (format!("/console/admin/fleet?account={}", encoded(&id)), t("accounts.islands").to_owned()),
+        (format!("/console/admin/audit-log?account={}", encoded(&id)), t("accounts.log").to_owned()),
+    ]));
+    member.page(account.email.clone(), "", blocks)
+}
+
+fn facts(account: &AdminAccount) -> Vec<(String, Cell)> {
+    let mut facts = vec![
+        (t("jobs.status").to_owned(), state(account)),
+        (t("admin.account_id").to_owned(), Cell::Code(account.id.to_string())),
+        (t("jobs.created").to_owned(), Cell::Time(account.created_at)),
+    ];
+    if let Some(suspension) = &account.suspended {
+        facts.push((t("admin.since").to_owned(), Cell::Time(suspension.at)));
+        facts.push((t("form.reason").to_owned(), Cell::text(suspension.reason.clone())));
+    }
+    facts.extend(account.closed_at.map(|at| (t("accounts.closed").to_owned(), Cell::Time(at))));
+    facts
+}
+
+/// What can be done about the state that the account has.
+fn state_forms(account: &AdminAccount) -> Vec<Block> {
+    if account.closed_at.is_some() {
+        return Vec::new();
+    }
+    let form = |verb: &str, text: &str| {
+        Form::post(format!("{PAGE}/{}/{verb}", account.id), t(text), vec![Field::reason()])
+    };
+    let change = if account.suspended.is_some() {
+        form("resume", "admin.resume")
+    } else {
+        form("suspend", "admin.suspend").bad()
+    };
+    let close = form("close", "accounts.close").bad().confirm(t("accounts.close_confirm"));
+    vec![Block::Form(change), Block::Form(close)]
+}
+
+/// The limits of a quota, by their names in the form.
+const LIMITS: [&str; 3] = ["requests", "tokens", "credits"];
+
+/// The form replaces all quotas, so it has those that are set.
+fn set_quotas(id: &str, quotas: &[QuotaView]) -> Form {
+    let field = |period: QuotaPeriod, limit: &str| {
+        let name = format!("{}_{limit}", period.as_str());
+        let label = t(&format!("accounts.{name}")).to_owned();
+        Field::amount(&name, &label).value(limit_of(quotas, period, limit))
+    };
+    let mut fields: Vec<Field> = [QuotaPeriod::Day, QuotaPeriod::Month]
+        .into_iter()
+        .flat_map(|period| LIMITS.map(|limit| field(period, limit)))
+        .collect();
+    fields.push(Field::reason().help(t("accounts.quotas_help")));
+    Form::post(format!("{PAGE}/{}/quotas", encoded(id)), t("accounts.set_quotas"), fields)
+}
+
+/// A limit as it is entered, or empty.
+fn limit_of(quotas: &[QuotaView], period: QuotaPeriod, limit: &str) -> String {
+    let Some(quota) = quotas.iter().find(|quota| quota.period == period) else { return String::new() };
+    let max = match limit {
+        "requests" => quota.requests.map(|used| used.max.to_string()),
+        "tokens" => quota.tokens.map(|used| used.max.to_string()),
+        _ => quota.credits.map(|used| used.max.to_string()),
+    };
+    max.unwrap_or_default()
+}
+
+fn key_table(id: &str, keys: &[KeyView]) -> Table {
     let row = |key: &KeyView| {
         let form = Form::post(
             format!("/console/admin/keys/{}/revoke", key.id),
             t("keys.revoke"),
-            vec![Field::reason(), Field::hidden("account", id.clone())],
+            vec![Field::reason(), Field::hidden("account", id)],
         );
         let form = Form { label: fill("keys.revoke_one", &[("name", &key.name)]), ..form.inline().bad() };
         vec![
@@ -130,64 +233,12 @@ pub(super) async fn get(Operator(member): Operator, Path(id): Path<String>) -> R
         ]
     };
     let columns = ["keys.name", "keys.prefix", "keys.used", "keys.spent", "keys.change"];
-    let keys = Table {
+    Table {
         columns: columns.iter().map(|key| t(key).to_owned()).collect(),
         rows: keys.iter().map(row).collect(),
         empty: t("accounts.no_keys").to_owned(),
         ..Table::default()
-    };
-    let action = |verb: &str| format!("{PAGE}/{}/{verb}", encoded(&id));
-    let change = |verb: &str, text: &str| {
-        let fields = vec![Field::amount("amount", t("accounts.amount")).required(), Field::reason()];
-        Form::post(action(verb), t(text), fields)
-    };
-    let reason = |verb: &str, text: &str| Form::post(action(verb), t(text), vec![Field::reason()]);
-    let quota = |name: &str| Field::amount(name, t(&format!("accounts.{name}")));
-    let set_quotas = Form::post(
-        action("quotas"),
-        t("accounts.set_quotas"),
-        vec![
-            quota("day_requests"),
-            quota("day_credits"),
-            quota("month_requests"),
-            quota("month_credits"),
-            Field::reason(),
-        ],
-    );
-    let own = island_protocol::api::quota::OwnQuotas { account: quotas, key: Vec::new() };
-    let mut blocks = vec![
-        Block::Facts(vec![(t("admin.account_id").to_owned(), Cell::Code(id.clone()))]),
-        Block::Tiles(vec![
-            Tile::new(t("ledger.opening"), Cell::Credits(statement.opening)),
-            Tile::new(t("ledger.closing"), Cell::Credits(statement.closing)),
-        ]),
-        Block::Columns(vec![
-            Block::Panel(
-                t("accounts.grant").to_owned(),
-                vec![Block::Form(change("grants", "accounts.grant"))],
-            ),
-            Block::Panel(
-                t("accounts.deduct").to_owned(),
-                vec![Block::Form(change("deductions", "accounts.deduct").bad())],
-            ),
-        ]),
-        Block::Panel(t("keys.title").to_owned(), vec![Block::Table(keys)]),
-    ];
-    blocks.extend(crate::pages::usage::quotas(&own));
-    blocks.push(Block::Fold(t("accounts.set_quotas").to_owned(), vec![Block::Form(set_quotas)]));
-    blocks.push(Block::Fold(
-        t("accounts.state").to_owned(),
-        vec![
-            Block::Form(reason("suspend", "admin.suspend").bad()),
-            Block::Form(reason("resume", "admin.resume")),
-            Block::Form(reason("close", "accounts.close").bad()),
-        ],
-    ));
-    blocks.push(Block::Links(vec![
-        (format!("/console/admin/fleet?account={}", encoded(&id)), t("accounts.islands").to_owned()),
-        (format!("/console/admin/audit-log?account={}", encoded(&id)), t("accounts.log").to_owned()),
-    ]));
-    member.page(t("accounts.one"), "", blocks)
+    }
 }
 
 /// `POST /console/admin/accounts/:id/…`.
@@ -204,6 +255,10 @@ pub(super) async fn change(
             (json!({"amount": posted.number("amount"), "reason": posted.get("reason")}), "deducted")
         }
         "quotas" => (quotas(&posted), "quotas_set"),
+        "refund" => {
+            let path = format!("/admin/jobs/{}/refund", encoded(posted.get("job")));
+            return post_reason(&member, &path, &posted, &page, "refunded").await;
+        }
         "suspend" => return post_reason(&member, &path, &posted, &page, "suspended").await,
         "resume" => return post_reason(&member, &path, &posted, &page, "resumed").await,
         "close" => return post_reason(&member, &path, &posted, &page, "closed").await,
@@ -218,7 +273,7 @@ pub(super) async fn change(
 fn quotas(posted: &Posted) -> serde_json::Value {
     let of = |period: &str| {
         let mut limits = serde_json::Map::new();
-        for name in ["requests", "credits"] {
+        for name in LIMITS {
             let value = posted.number(&format!("{period}_{name}"));
             limits.extend(value.map(|value| (name.to_owned(), value)));
         }
@@ -239,5 +294,38 @@ pub(super) async fn revoke_key(
     match member.visit.api.post::<Data<RevokedKey>>(&path, &body).await {
         Ok(_) => done(&page, "revoked"),
         Err(failure) => member.failed(failure, &page),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use island_protocol::{api::quota::Used, credits::MicroCredits, time::Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn the_form_has_the_quotas_that_it_replaces() {
+        let quota = QuotaView {
+            period: QuotaPeriod::Month,
+            resets_at: Timestamp::from_unix_ms(0),
+            requests: None,
+            tokens: Some(Used { used: 1, max: 5000 }),
+            credits: Some(Used { used: MicroCredits(0), max: MicroCredits(12_500_000) }),
+        };
+        let form = set_quotas("id", &[quota]);
+        let entered: Vec<(&str, &str)> =
+            form.fields.iter().map(|field| (field.name.as_str(), field.value.as_str())).collect();
+        let expected = [
+            ("day_requests", ""),
+            ("day_tokens", ""),
+            ("day_credits", ""),
+            ("month_requests", ""),
+            ("month_tokens", "5000"),
+            ("month_credits", "12.5"),
+            ("reason", ""),
+        ];
+        assert_eq!(entered, expected);
+        let sent = quotas(&Posted::of(&expected));
+        assert_eq!(sent["quotas"], json!({"day": {}, "month": {"tokens": 5000, "credits": 12.5}}));
     }
 }

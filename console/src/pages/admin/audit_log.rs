@@ -6,7 +6,7 @@ use island_protocol::api::admin::AuditEntry;
 use super::Operator;
 use crate::{
     backend::{add_parameter, encoded},
-    texts::t,
+    texts::{find, t},
     view::{Block, Cell, Field, Form, Pager, Table},
     web::blocks_page,
 };
@@ -26,6 +26,7 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
     };
     let short = |id: String| id.chars().take(8).collect::<String>();
     let row = |entry: &AuditEntry| {
+        let action = entry.action.as_str();
         let about = match (&entry.subject, entry.host, entry.job) {
             (Some(subject), _, _) => Cell::Code(subject.clone()),
             (None, Some(host), _) => Cell::link(format!("/console/islands/{host}"), short(host.to_string())),
@@ -37,7 +38,7 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
         };
         vec![
             Cell::Time(entry.created_at),
-            Cell::Code(entry.action.as_str().to_owned()),
+            Cell::text(find(&format!("action.{action}")).unwrap_or(action)),
             about,
             entry.amount.map_or(Cell::Nothing, Cell::Credits),
             Cell::text(entry.reason.clone()),

@@ -3,10 +3,9 @@
 use axum::{extract::Path, response::Response};
 use island_protocol::api::{
     Data,
-    admin::{AdminHost, Trust},
+    admin::{AdminHost, AnnotateHost, Trust},
 };
 use serde::de::IgnoredAny;
-use serde_json::json;
 
 use super::{Operator, not_found, post_reason};
 use crate::{
@@ -55,6 +54,7 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
             Cell::text(island.region.clone().unwrap_or_default()),
             Cell::text(island.agent_version.clone().unwrap_or_default()),
             Cell::time(island.last_seen_at),
+            trust(island.trust),
             Cell::text(island.note.clone().unwrap_or_default()),
             Cell::Actions(vec![actions(island)]),
         ]
@@ -66,6 +66,7 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
         "islands.region",
         "islands.agent",
         "islands.seen",
+        "admin.trust",
         "admin.note",
         "keys.change",
     ];
@@ -84,26 +85,55 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
             Field::line("account", t("admin.account_id")).value(account),
         ],
     );
-    let choices = [("normal", "admin.trust_normal"), ("low", "admin.trust_low")];
-    let choices = choices.iter().map(|(value, key)| ((*value).to_owned(), t(key).to_owned())).collect();
-    let note = Form::post(
+    let mut frame = member.frame(t("fleet.title"));
+    frame.is_wide = true;
+    let mut blocks = vec![Block::Form(filter), Block::Table(table)];
+    if !page.data.is_empty() {
+        blocks.push(Block::Panel(t("admin.annotate").to_owned(), vec![Block::Form(annotation(&page.data))]));
+    }
+    blocks_page(frame, t("fleet.lead").to_owned(), blocks)
+}
+
+fn trust(trust: Trust) -> Cell {
+    match trust {
+        Trust::Low => Cell::Badge(Tone::Warn, t("admin.trust_low").to_owned()),
+        Trust::Normal => Cell::text(t("admin.trust_normal")),
+        Trust::High => Cell::Badge(Tone::Good, t("admin.trust_high").to_owned()),
+    }
+}
+
+/// What operators note about one of the Islands of the page. What is not chosen or entered stays as it is.
+fn annotation(islands: &[AdminHost]) -> Form {
+    let islands = islands.iter().map(|island| (island.id.to_string(), island.name.clone())).collect();
+    let levels = [
+        ("", "admin.unchanged"),
+        ("low", "admin.trust_low"),
+        ("normal", "admin.trust_normal"),
+        ("high", "admin.trust_high"),
+    ];
+    let levels = levels.iter().map(|(value, key)| ((*value).to_owned(), t(key).to_owned())).collect();
+    Form::post(
         format!("{PAGE}/_/annotate"),
         t("admin.annotate"),
         vec![
-            Field::line("id", t("islands.id")).required(),
-            Field::new("trust", t("admin.trust"), Kind::Choice(choices)),
-            Field::line("note", t("admin.note")),
+            Field::new("id", t("islands.name"), Kind::Choice(islands)).required(),
+            Field::new("trust", t("admin.trust"), Kind::Choice(levels)),
+            Field::line("note", t("admin.note")).help(t("admin.note_help")),
+            Field::new("remove_note", t("admin.remove_note"), Kind::Check),
             Field::reason(),
         ],
-    );
-    let mut frame = member.frame(t("fleet.title"));
-    frame.is_wide = true;
-    let blocks = vec![
-        Block::Form(filter),
-        Block::Table(table),
-        Block::Panel(t("admin.annotate").to_owned(), vec![Block::Form(note)]),
-    ];
-    blocks_page(frame, t("fleet.lead").to_owned(), blocks)
+    )
+}
+
+/// The changes that the form contains.
+fn annotated(posted: &Posted) -> AnnotateHost {
+    let is_removed = posted.get("remove_note") == "true";
+    let note = posted.some("note").map(str::to_owned);
+    AnnotateHost {
+        trust: posted.get("trust").parse().ok(),
+        note: if is_removed { Some(String::new()) } else { note },
+        reason: posted.get("reason").to_owned(),
+    }
 }
 
 fn actions(island: &AdminHost) -> Form {
@@ -125,14 +155,28 @@ pub(super) async fn change(
         "suspend" => post_reason(&member, &path, &posted, PAGE, "suspended").await,
         "resume" => post_reason(&member, &path, &posted, PAGE, "resumed").await,
         "annotate" => {
-            let trust = if posted.get("trust") == "low" { Trust::Low } else { Trust::Normal };
-            let body = json!({"trust": trust, "note": posted.get("note"), "reason": posted.get("reason")});
             let path = format!("/admin/hosts/{}/annotate", encoded(posted.get("id")));
-            match member.visit.api.post::<Data<IgnoredAny>>(&path, &body).await {
+            match member.visit.api.post::<Data<IgnoredAny>>(&path, &annotated(&posted)).await {
                 Ok(_) => done(PAGE, "annotated"),
                 Err(failure) => member.failed(failure, PAGE),
             }
         }
         _ => not_found(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_entered_stays_as_it_is() {
+        let of = |pairs: &[(&str, &str)]| {
+            let annotation = annotated(&Posted::of(pairs));
+            (annotation.trust, annotation.note)
+        };
+        assert_eq!(of(&[("trust", ""), ("note", "")]), (None, None));
+        assert_eq!(of(&[("trust", "high"), ("note", "fast")]), (Some(Trust::High), Some("fast".to_owned())));
+        assert_eq!(of(&[("remove_note", "true"), ("note", "x")]), (None, Some(String::new())));
     }
 }

@@ -34,14 +34,14 @@ pub(super) async fn page(Operator(member): Operator) -> Response {
         Ok(answers) => answers,
         Err(failure) => return member.failed(failure, "/console/chat"),
     };
-    let (tone, text) = network::health(&member.visit).await;
-    let mut blocks = vec![Block::Tiles(vec![
-        Tile::new(t("network.state"), Cell::Badge(tone, text)),
+    let mut tiles = network::health(&member.visit).await;
+    tiles.extend([
         Tile::new(t("network.islands"), Cell::number(stats.online_islands)),
         Tile::new(t("admin.offline"), Cell::number(offline.meta.total)),
         Tile::new(t("admin.waiting"), Cell::number(queue.meta.total)),
         Tile::new(t("network.jobs"), Cell::number(stats.jobs_completed)),
-    ])];
+    ]);
+    let mut blocks = vec![Block::Tiles(tiles)];
     if let Some(grafana) = &member.visit.console.grafana {
         blocks.push(Block::Links(vec![(grafana.clone(), t("admin.grafana").to_owned())]));
     }
@@ -76,7 +76,7 @@ pub(super) async fn page(Operator(member): Operator) -> Response {
             Cell::text(notice.text.clone()),
             Cell::Time(notice.created_at),
             Cell::time(notice.until),
-            Cell::Actions(vec![remove.bad()]),
+            Cell::Actions(vec![remove.bad().confirm(t("admin.remove_confirm"))]),
         ]
     };
     let columns = ["admin.notice", "jobs.created", "admin.until", "keys.change"];
