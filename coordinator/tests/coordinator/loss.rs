@@ -15,6 +15,7 @@ use crate::support::{
     answer,
     island::{Island, completed, connect, output, signed, token},
     network::{Event, Network},
+    soon,
 };
 
 /// A network with short leases.
@@ -417,12 +418,22 @@ async fn a_coordinator_that_started_while_its_clock_was_wrong_assigns_jobs() {
     let mut network = Network::start_process(|_| {}).await;
     let clock = network.path("clock");
     let steps = |ms: &str| std::fs::write(&clock, ms).expect("the error of the clock");
+    let mut island = Island::start(&network).await;
     for ms in ["-3600000", "3600000"] {
         steps(ms);
         network.kill();
         assert!(network.start_failing(&format!("wall_clock=return({})", clock.display())).await);
+        // The clock that does not step is set by the first message of an Island, which is refused.
+        let refused = async {
+            let log = network.path("coordinator.log");
+            while !std::fs::read_to_string(&log).expect("a log").contains("message dropped") {
+                island.try_stay(None, 0).await;
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        soon("the refusal of a message", refused).await;
         steps("0");
-        let mut island = Island::start(&network).await;
+        island.try_stay(None, 0).await;
         let id = network.submit().await;
         let run = island.take().await;
         let age_ms = island_coordinator::clock::Clock::System.now().unix_ms() - run.sent_at.unix_ms();
