@@ -393,7 +393,8 @@ impl Agent {
         let follow = inventory::gpu::follow::run(
             self.meter.latest(),
             move |gpus| supervisor.set_gpus(gpus),
-            async move || prober.pool().runtimes().probe_again().await,
+            async move |is_other: bool| prober.pool().runtimes().probe_again(is_other).await,
+            self.supervisor.pool().runtimes().probe_requests(),
             move || fabric.request_registration(),
             link.clone(),
         );
@@ -513,7 +514,7 @@ pub fn cache_config(config: &Config) -> CacheConfig {
         beside: beside(&config.state_dir),
         hub_token: config.read_hub_token(),
         hub_endpoint: config.hub_endpoint(),
-        hf_home: config.hf_home(),
+        hub_files: config.hub_files(),
         offline: config.cache.offline,
         max_bytes_per_second: config.cache.max_mbit_s.map(|mbit| mbit.saturating_mul(125_000)),
     }

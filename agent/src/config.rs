@@ -2,6 +2,7 @@
 
 use std::{
     error::Error,
+    ffi::OsString,
     fs, io,
     path::{Path, PathBuf},
     time::Duration,
@@ -172,8 +173,8 @@ pub struct CacheSection {
     /// File with a token for the hub, for models that require one; absent, the variable `HF_TOKEN`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hub_token_file: Option<PathBuf>,
-    /// Folder in which other programs store hub files, so that nothing is downloaded twice; absent, the variable `HF_HOME`, or the usual
-    /// folder in the home folder.
+    /// Folder of other programs for the hub, whose folder `hub` has files, so that nothing is downloaded twice; absent, what the variables
+    /// `HF_HUB_CACHE` and `HF_HOME` state, or the usual folder in the home folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hf_home: Option<PathBuf>,
     /// Download nothing.
@@ -404,11 +405,9 @@ impl Config {
         set.unwrap_or_else(|| "https://huggingface.co".to_owned())
     }
 
-    /// The folder in which other programs store hub files.
-    pub fn hf_home(&self) -> Option<PathBuf> {
-        let usual = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/huggingface"));
-        let variable = || std::env::var_os("HF_HOME").map(PathBuf::from);
-        self.cache.hf_home.clone().or_else(variable).or_else(usual)
+    /// The folder in which other programs store hub files, one folder for each repository.
+    pub fn hub_files(&self) -> Option<PathBuf> {
+        hub_files(self.cache.hf_home.as_deref(), variable)
     }
 
     /// The folder with the workers' programs.
@@ -423,9 +422,51 @@ impl Config {
     }
 }
 
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+/// The folder with hub files in this folder of other programs, or in the one that the variables state, as those programs read them.
+fn hub_files(hf_home: Option<&Path>, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let folder = |name: &str| variable(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let files = || folder("HF_HUB_CACHE").or_else(|| folder("HUGGINGFACE_HUB_CACHE"));
+    if let (None, Some(files)) = (hf_home, files()) {
+        return Some(files);
+    }
+    let caches = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+    let usual = || Some(caches()?.join("huggingface"));
+    let home = hf_home.map(Path::to_owned).or_else(|| folder("HF_HOME")).or_else(usual)?;
+    Some(home.join("hub"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hub_files_are_where_other_programs_look_for_them() {
+        let of = |setting: Option<&str>, variables: &[(&str, &str)]| {
+            let variable = |name: &str| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| OsString::from(value))
+            };
+            let found = hub_files(setting.map(Path::new), variable);
+            found.map(|path| path.to_str().expect("UTF-8").to_owned())
+        };
+        let home = ("HOME", "/home/o");
+        for (setting, variables, expected) in [
+            (None, vec![], None),
+            (None, vec![home], Some("/home/o/.cache/huggingface/hub")),
+            (None, vec![home, ("XDG_CACHE_HOME", "/c")], Some("/c/huggingface/hub")),
+            (None, vec![home, ("HF_HOME", "/h")], Some("/h/hub")),
+            (None, vec![home, ("HF_HOME", "/h"), ("HF_HUB_CACHE", "/files")], Some("/files")),
+            (None, vec![home, ("HF_HUB_CACHE", "")], Some("/home/o/.cache/huggingface/hub")),
+            (None, vec![home, ("HUGGINGFACE_HUB_CACHE", "/files")], Some("/files")),
+            (Some("/set"), vec![home, ("HF_HUB_CACHE", "/files")], Some("/set/hub")),
+        ] {
+            assert_eq!(of(setting, &variables).as_deref(), expected, "{setting:?} {variables:?}");
+        }
+    }
 
     #[test]
     fn a_limit_beyond_all_disks_does_not_wrap_around() {

@@ -145,10 +145,11 @@ fn machine(found: &Capabilities) -> Vec<Finding> {
 /// GPUs with their rules and the values that are not measured, and rules without a GPU.
 fn graphics(rules: &[GpuRule], gpus: &View) -> Vec<Finding> {
     let mut findings: Vec<Finding> = gpus.cards.iter().map(|card| graphic(rules, card)).collect();
-    findings.extend(gpus.none.clone().map(|reason| finding("GPU", None, reason)));
-    if gpus.none.is_none() {
-        findings.extend(gpus.problems.iter().map(|problem| finding("GPU", Some(false), problem.clone())));
+    // Of a machine whose only GPU has a problem, the reason for having none contains it.
+    if gpus.problems.is_empty() {
+        findings.extend(gpus.none.clone().map(|reason| finding("GPU", None, reason)));
     }
+    findings.extend(gpus.problems.iter().map(|problem| finding("GPU", Some(false), problem.clone())));
     let unmet = rules.iter().filter(|rule| !gpus.cards.iter().any(|card| rule.gpu.means(card)));
     findings.extend(unmet.map(|rule| {
         finding("[[policy.gpu]]", Some(false), format!("no GPU of this machine is {}", rule.gpu))
@@ -398,6 +399,12 @@ mod tests {
         assert_eq!(problems(&[with, without.clone()], &[]), [None], "another engine uses it");
         assert_eq!(problems(std::slice::from_ref(&without), &[]), [Some(false)]);
         assert_eq!(problems(&[without], &[GpuRule { never: true, ..rule("0") }]), [None]);
+        let problem = || "the NVIDIA driver does not answer".to_owned();
+        let broken = View { problems: vec![problem()], none: Some(problem()), ..View::default() };
+        let marks: Vec<_> = graphics(&[], &broken).iter().map(|finding| finding.good).collect();
+        assert_eq!(marks, [Some(false)], "a driver that fails is a problem without another GPU, too");
+        let without = View { none: Some("no NVIDIA driver is installed".into()), ..View::default() };
+        assert_eq!(graphics(&[], &without)[0].good, None, "a machine without a GPU has no problem");
         let excluded = graphics(&[GpuRule { never: true, ..rule("0") }], &view);
         assert_eq!(excluded[0].good, None, "a GPU that is not offered does not have to work");
     }

@@ -16,7 +16,7 @@ use island_protocol::{
     event::{AttemptEvent, Numbered},
     fabric::Status,
     ids::AttemptKey,
-    job::{Failure, FailureCode, Outcome},
+    job::{Failure, FailureCode, Fault, Outcome},
 };
 use island_runtimes_api::{RunRequest, Step};
 use tokio::sync::mpsc;
@@ -215,6 +215,7 @@ impl JobContext {
         self.record_steps(&trace);
         // Before the list of connections, which is appended when `exit` is dropped.
         self.pool.collect_log(visit.worker(), self.attempt.key());
+        self.replace_if_failed(visit.worker());
         if assignment.isolated {
             visit.worker().send(Command::Stop { now: false });
         }
@@ -237,10 +238,21 @@ impl JobContext {
         let done = beside(exit.as_mut(), self.follow(guard, events, &Span::default())).await;
         // Before the list of connections, which is appended when `exit` is dropped.
         self.pool.collect_log(visit.worker(), self.attempt.key());
+        self.replace_if_failed(visit.worker());
         if self.attempt.assignment().isolated {
             visit.worker().send(Command::Stop { now: false });
         }
         done
+    }
+
+    /// Replaces the worker if the attempt ended with a failure of its engine.
+    fn replace_if_failed(&self, worker: &WorkerHandle) {
+        let end = self.attempt.with_spool(|spool| spool.end().cloned());
+        if let Some(AttemptEvent::Ended { outcome: Outcome::Failed { failure, .. } }) = end
+            && is_of_the_engine(&failure)
+        {
+            self.pool.replace_failed(worker);
+        }
     }
 
     fn exit(&self) -> Result<Option<EgressMount>, Broken> {
@@ -409,6 +421,12 @@ async fn broken_by(worker: &WorkerHandle) -> Broken {
     Broken::Worker { failure: death.failure(), retry: death.is_worth_a_retry() }
 }
 
+/// Whether an engine or its device failed, not the job: further jobs in the same process would probably fail likewise.
+fn is_of_the_engine(failure: &Failure) -> bool {
+    let codes = [FailureCode::InternalError, FailureCode::RuntimeCrashed, FailureCode::OutOfMemory];
+    failure.fault == Fault::Host && codes.contains(&failure.code)
+}
+
 fn deadline_failure() -> Failure {
     Failure::interrupted(FailureCode::DeadlineExceeded, "the job's time limit was met")
 }
@@ -425,6 +443,16 @@ fn spool_failure(error: &SpoolError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failures_of_an_engine_are_distinguished_from_those_of_jobs() {
+        let of_host = |code| Failure::of_host(code, "the device is lost");
+        assert!(is_of_the_engine(&of_host(FailureCode::RuntimeCrashed)));
+        assert!(is_of_the_engine(&of_host(FailureCode::OutOfMemory)));
+        assert!(!is_of_the_engine(&of_host(FailureCode::DiskFull)));
+        assert!(!is_of_the_engine(&Failure::of_job(FailureCode::InvalidInput, "the prompt is empty")));
+        assert!(!is_of_the_engine(&Failure::interrupted(FailureCode::InternalError, "stopped")));
+    }
 
     #[test]
     fn only_a_worker_without_other_jobs_is_ended() {

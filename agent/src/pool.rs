@@ -84,6 +84,11 @@ impl ModelKey {
             (cargo.runtime_type.as_str(), task, files, cargo.limits.context_tokens, &cargo.engine, alone);
         Self(serde_json::to_string(&parts).expect("plain values are valid JSON"))
     }
+
+    /// The key of a worker that gets no further job.
+    fn of_nothing(worker: InstanceId) -> Self {
+        Self(worker.to_string())
+    }
 }
 
 /// Settings of the pool.
@@ -340,6 +345,24 @@ impl Pool {
         self.load.latest().gpus.cards.clone()
     }
 
+    /// Gives no further job to a worker on a GPU whose engine failed, and ends it once it has none: a device that was lost does not come back
+    /// in its process. Jobs that wait for it, and later ones, get a new worker. Does nothing for a worker whose process uses no GPU.
+    pub fn replace_failed(&self, worker: &WorkerHandle) {
+        if !uses_a_gpu(&worker.launch) {
+            return;
+        }
+        let cargo = &worker.launch.cargo.slug;
+        tracing::warn!(instance = %worker.instance, %cargo, "a worker on a GPU failed and is replaced");
+        let mut workers = self.lock();
+        for (key, _) in workers.iter_mut().filter(|(_, other)| other.instance == worker.instance) {
+            *key = ModelKey::of_nothing(worker.instance);
+        }
+        drop(workers);
+        worker.slots.close();
+        worker.send(Command::Stop { now: false });
+        self.runtimes.probe_requests().request();
+    }
+
     /// Stops these workers at once, because the owner requires the machine or a GPU. Workers of containers have time to remove those.
     pub async fn stop_now(&self, which: impl Fn(&WorkerHandle) -> bool) {
         let workers: Vec<_> = self.workers().into_iter().filter(|worker| which(worker)).collect();
@@ -464,6 +487,9 @@ impl Pool {
             }
             pool.lock().retain(|(_, other)| other.instance != worker.instance);
             if worker.has_exited() {
+                if uses_a_gpu(&worker.launch) && worker.death().await.may_be_of_a_driver() {
+                    pool.runtimes.probe_requests().request();
+                }
                 pool.runtimes.own_processes().remove(worker.pid);
                 remove_worker(&worker.dir);
                 pool.reap_until_done(&worker).await;
@@ -539,6 +565,11 @@ impl Pool {
     }
 }
 
+/// Whether the process of a worker uses a GPU. GPUs of containers are used by other processes.
+fn uses_a_gpu(launch: &Launch) -> bool {
+    !launch.gpus.is_empty() && !launch.cargo.is_shared()
+}
+
 fn read_launch(dir: &Path) -> Option<Launch> {
     serde_json::from_slice(&fs::read(dir.join(LAUNCH_FILE)).ok()?).ok()
 }
@@ -589,6 +620,8 @@ fn remove_worker(dir: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use island_runtimes_worker::launch::GpuGrant;
+
     use super::*;
     use crate::testing;
 
@@ -615,6 +648,25 @@ mod tests {
         assert_ne!(ModelKey::of(&one, None), ModelKey::of(&one, Some(testing::assignment(1, 1).key)));
         other.runtime_type = island_protocol::cargo::RuntimeType::Container;
         assert_ne!(ModelKey::of(&one, None), ModelKey::of(&other, None));
+    }
+
+    #[tokio::test]
+    async fn a_worker_whose_gpu_failed_gets_no_further_job() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (_samples, load) = tokio::sync::watch::channel(Arc::new(Sample::default()));
+        let (_stances, stance) = tokio::sync::watch::channel(Stance::default());
+        let pool = testing::pool(folder.path(), load, stance).await;
+        let cargo = testing::assignment(1, 1).cargo;
+        let key = ModelKey::of(&cargo, None);
+        for (gpus, is_kept) in [(vec![], true), (vec![GpuGrant::default()], false)] {
+            let (worker, mut commands) = WorkerHandle::on_gpus(cargo.clone(), gpus);
+            *pool.lock() = vec![(key.clone(), Arc::clone(&worker))];
+            pool.replace_failed(&worker);
+            assert_eq!(pool.claim(&key, &cargo).is_some(), is_kept);
+            assert_eq!(worker.slots.is_closed(), !is_kept, "those that wait get another worker");
+            assert_eq!(matches!(commands.try_recv(), Ok(Command::Stop { now: false })), !is_kept);
+            assert_eq!(pool.workers().len(), 1, "its memory is still counted, and a pause still ends it");
+        }
     }
 
     #[test]

@@ -236,7 +236,12 @@ mod tests {
 
     fn ended() -> AttemptEvent {
         AttemptEvent::Ended {
-            outcome: Outcome::Completed { usage: Usage::tokens(1, 1), output: None, finish_reason: None },
+            outcome: Outcome::Completed {
+                usage: Usage::tokens(1, 1),
+                output: None,
+                finish_reason: None,
+                stop_text: None,
+            },
         }
     }
 

@@ -336,7 +336,8 @@ impl Supervisor {
         // What is logged about the attempt has its ids.
         let log = {
             let (key, cargo) = (attempt.key(), &attempt.assignment().cargo.slug);
-            tracing::info_span!(parent: None, "attempt", job = %key.job_id, attempt = key.attempt, %cargo)
+            let host = self.parts.fabric.host_id();
+            tracing::info_span!(parent: None, "attempt", %host, job = %key.job_id, attempt = key.attempt, %cargo)
         };
         let mut trace = self.parts.traces.follow("attempt", Kind::Internal, trace);
         trace.set("island.host.id", self.parts.fabric.host_id());

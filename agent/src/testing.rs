@@ -37,7 +37,7 @@ pub(crate) fn cache(folder: &Path) -> CacheConfig {
         beside: Vec::new(),
         hub_endpoint: "http://127.0.0.1:9".into(),
         hub_token: None,
-        hf_home: None,
+        hub_files: None,
         offline: true,
         max_bytes_per_second: None,
     }

@@ -15,7 +15,7 @@ use island_protocol::{
     event::{AttemptEvent, Numbered},
     host::SandboxReport,
     ids::{AttemptKey, InstanceId},
-    job::{Failure, FailureCode},
+    job::{Failure, FailureCode, Fault},
 };
 use island_runtimes_api::RunRequest;
 use island_runtimes_worker::{
@@ -154,6 +154,19 @@ impl WorkerExit {
             Self::Exited(_) | Self::Stopped => {
                 of_host(FailureCode::RuntimeCrashed, "the engine's process ended while the job ran")
             }
+        }
+    }
+
+    /// Whether a driver may be the reason, if the worker had a GPU: it could not open the GPU, or it crashed.
+    pub fn may_be_of_a_driver(&self) -> bool {
+        match self {
+            Self::LoadFailed(failure) => {
+                let codes = [FailureCode::InternalError, FailureCode::RuntimeCrashed];
+                failure.fault == Fault::Host && codes.contains(&failure.code)
+            }
+            Self::Exited(Exit::Code(code)) => ![0, EXIT_OUT_OF_MEMORY, EXIT_REFUSED].contains(code),
+            Self::Exited(Exit::Signal(_)) | Self::Stalled => true,
+            _ => false,
         }
     }
 
@@ -362,7 +375,15 @@ impl Drop for WorkerClaim {
 impl WorkerHandle {
     /// A worker without a process, which counts as running while the receiver of its commands exists.
     pub(crate) fn without_process(cargo: CargoSpec) -> (Arc<Self>, mpsc::UnboundedReceiver<Command>) {
-        let launch = Launch::new(InstanceId(uuid::Uuid::nil()), cargo);
+        Self::on_gpus(cargo, Vec::new())
+    }
+
+    /// The same with these grants.
+    pub(crate) fn on_gpus(
+        cargo: CargoSpec,
+        gpus: Vec<island_runtimes_worker::launch::GpuGrant>,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Command>) {
+        let launch = Launch { gpus, ..Launch::new(InstanceId(uuid::Uuid::nil()), cargo) };
         let (commands, received) = mpsc::unbounded_channel();
         let handle = Self {
             instance: launch.instance,
@@ -409,6 +430,26 @@ mod tests {
         let worker = worker_of(model.clone());
         let _claim = WorkerClaim::new(Arc::clone(&worker), &model);
         assert_eq!((worker.stats().jobs, worker.stats().claimed_mb), (1, 0));
+    }
+
+    #[test]
+    fn ends_that_a_driver_may_have_caused_are_distinguished() {
+        let load_failed = |code| WorkerExit::LoadFailed(Failure::of_host(code, "find GPU 0: none"));
+        let of_a_driver = [
+            load_failed(FailureCode::InternalError),
+            WorkerExit::Exited(Exit::Signal(6)),
+            WorkerExit::Exited(Exit::Code(1)),
+            WorkerExit::Stalled,
+        ];
+        assert!(of_a_driver.iter().all(WorkerExit::may_be_of_a_driver));
+        let of_another_cause = [
+            load_failed(FailureCode::OutOfMemory),
+            WorkerExit::LoadFailed(Failure::of_job(FailureCode::ModelRejected, "the file is damaged")),
+            WorkerExit::Exited(Exit::Code(EXIT_OUT_OF_MEMORY)),
+            WorkerExit::Exited(Exit::Code(0)),
+            WorkerExit::Stopped,
+        ];
+        assert!(!of_another_cause.iter().any(WorkerExit::may_be_of_a_driver));
     }
 
     #[test]

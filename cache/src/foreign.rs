@@ -1,6 +1,6 @@
 //! Hub files of other programs on this machine: read in place, never changed.
 //!
-//! Layout: `hub/models--<owner>--<repo>/refs/<revision>` holds a commit, `snapshots/<commit>/<file>` leads to a file.
+//! Layout: `models--<owner>--<repo>/refs/<revision>` holds a commit, `snapshots/<commit>/<file>` leads to a file.
 
 use std::{
     fs,
@@ -11,9 +11,9 @@ use island_protocol::address::HubAddress;
 
 use crate::pick;
 
-/// Returns the file of `address` in the hub home `home`, if it exists.
-pub(crate) fn find(home: &Path, address: &HubAddress) -> Option<PathBuf> {
-    let repo = home.join("hub").join(format!("models--{}--{}", address.owner, address.repo));
+/// Returns the file of `address` in the folder `hub`, if it exists.
+pub(crate) fn find(hub: &Path, address: &HubAddress) -> Option<PathBuf> {
+    let repo = hub.join(format!("models--{}--{}", address.owner, address.repo));
     let revision = address.revision.as_deref().unwrap_or("main");
     let commit = fs::read_to_string(repo.join("refs").join(revision));
     let commit = commit.map_or_else(|_| revision.to_owned(), |text| text.trim().to_owned());
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn finds_files_in_the_hubs_layout_and_nothing_outside() {
         let home = tempfile::tempdir().expect("temporary folder");
-        let repo = home.path().join("hub/models--o--r");
+        let repo = home.path().join("models--o--r");
         for folder in ["blobs", "refs", "snapshots/abc"] {
             fs::create_dir_all(repo.join(folder)).expect("folder");
         }

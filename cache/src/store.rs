@@ -68,8 +68,8 @@ pub struct CacheConfig {
     pub hub_endpoint: String,
     /// Token for the hub, sent to no other host.
     pub hub_token: Option<String>,
-    /// Folder of other programs' hub files on this machine, which are read but never changed.
-    pub hf_home: Option<PathBuf>,
+    /// Folder of other programs' hub files on this machine, one folder for each repository; they are read but never changed.
+    pub hub_files: Option<PathBuf>,
     /// Download nothing.
     pub offline: bool,
     /// Bytes per second of all downloads together; `None` means no limit.
@@ -273,7 +273,7 @@ impl Cache {
         progress: &Arc<Progress>,
         cancel: &CancellationToken,
     ) -> Option<Pinned> {
-        let path = foreign::find(self.0.config.hf_home.as_deref()?, address)?;
+        let path = foreign::find(self.0.config.hub_files.as_deref()?, address)?;
         let size = fs::metadata(&path).ok()?.len();
         if artifact.size_bytes.is_some_and(|expected| expected != size) {
             return None;

@@ -419,8 +419,10 @@ find('composer').addEventListener('submit', (event) => {
   event.preventDefault();
   send(find('text').value);
 });
+// The keyboards on screens have no other way to begin a line.
+const isTouch = matchMedia('(pointer: coarse)');
 find('text').addEventListener('keydown', (event) => {
-  if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+  if (event.key === 'Enter' && !isTouch.matches && !event.shiftKey && !event.isComposing) {
     event.preventDefault();
     send(find('text').value);
   }

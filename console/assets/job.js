@@ -5,26 +5,56 @@ import { follow } from './stream.js';
 const page = document.getElementById('job');
 const find = (selector) => page.querySelector(selector);
 const FORMATS = ['png', 'jpeg', 'webp', 'gif'];
+// Characters of a text that are shown, and how many each text has.
+const MAX_TEXT = 100000;
+const lengths = new Map();
 // By the name of a state: the class of its badge and its text. A phase has no badge.
 const STATES = JSON.parse(page.dataset.states);
-let hasText = false;
+// States that are steps of the coordinator's own timeline, which has its times for them.
+const STEPS = { queued: 'placed', running: 'started', run: 'started' };
+const STEP_TEXTS = { placed: page.dataset.textPlaced, started: page.dataset.textStarted, first: page.dataset.textFirst };
+const passed = new Set();
 let shown = '';
+// The line behind which the next step belongs.
+let last = find('#timeline').firstElementChild;
+// How far the clock of the coordinator is ahead of this machine's, as of when the page arrived.
+const [navigation] = performance.getEntriesByType('navigation');
+const arrived = Date.now() - performance.now() + (navigation?.responseStart ?? 0);
+const ahead = Date.parse(page.dataset.now) - arrived;
 
-// A step of the timeline. Only what this page saw happen has a time: events that are sent again have none.
-function step(text, isLive) {
-  if (text === shown) return;
-  shown = text;
-  const line = document.createElement('li');
+// Adds a line. Only what this page saw happen has a time: events that are sent again have none.
+function line(text, isLive) {
+  const item = document.createElement('li');
   const name = document.createElement('span');
   name.textContent = text;
-  line.append(name);
+  item.append(name);
   if (isLive) {
     const time = document.createElement('time');
-    time.dateTime = new Date().toISOString();
-    time.textContent = new Date().toLocaleTimeString();
-    line.append(' ', time);
+    const now = new Date(Date.now() + ahead);
+    time.dateTime = now.toISOString();
+    time.textContent = now.toLocaleTimeString();
+    item.append(' ', time);
   }
-  find('#timeline').append(line);
+  last.after(item);
+  last = item;
+  return item;
+}
+
+// A step that the coordinator's timeline has, too: if the page came with it, with its true time, nothing is added.
+// Returns whether it was passed the first time.
+function pass(step, isLive) {
+  if (passed.has(step)) return false;
+  passed.add(step);
+  const known = find(`#timeline [data-step="${step}"]`);
+  if (known) last = known;
+  else line(STEP_TEXTS[step], isLive).dataset.step = step;
+  return true;
+}
+
+function step(name, text, isLive) {
+  if (text === shown) return;
+  shown = text;
+  if (!(STEPS[name] && pass(STEPS[name], isLive))) line(text, isLive);
 }
 
 function progress({ step: at, total, phase }, isLive) {
@@ -36,7 +66,7 @@ function progress({ step: at, total, phase }, isLive) {
   const text = STATES[phase]?.[1] ?? phase ?? '';
   if (name.dataset.phase !== text) {
     name.dataset.phase = text;
-    if (text) step(text, isLive);
+    if (text) step(phase, text, isLive);
   }
   name.textContent = `${text} ${at} / ${total}`;
 }
@@ -55,17 +85,24 @@ function picture({ data, format, preview }) {
   image.alt = preview ? page.dataset.textPreview : page.dataset.textImage;
 }
 
-// Adds to a text that scrolls, and keeps its end in sight of who is at the end.
+// Adds to a text that scrolls, and keeps its end in sight of who is at the end. Of a long text the end is shown, because
+// a page with megabytes of text stands still; the page of the ended job has its beginning, and all of it as a file.
 function append(target, text) {
   const isAtEnd = target.scrollHeight - target.scrollTop - target.clientHeight < 50;
   target.append(text);
+  let length = (lengths.get(target) ?? 0) + text.length;
+  while (length - target.firstChild.length >= MAX_TEXT) {
+    length -= target.firstChild.length;
+    target.firstChild.remove();
+  }
+  lengths.set(target, length);
   if (isAtEnd) target.scrollTop = target.scrollHeight;
 }
 
 function state({ state: name, reason }, isLive) {
   // A phase of the job that is not a state of its own keeps the badge.
   const [tone, text] = STATES[name] ?? [null, name];
-  step(text, isLive);
+  step(name, text, isLive);
   if (tone) {
     const badge = document.getElementById('badge');
     badge.className = `badge ${tone}`;
@@ -80,16 +117,14 @@ function take(event, _, isLive) {
     const target = event.reasoning ? find('.thoughts') : find('#text');
     if (event.reasoning) find('.reasoning').hidden = false;
     else target.hidden = false;
-    if (!hasText) {
-      hasText = true;
-      step(page.dataset.textFirst, isLive);
-    }
+    pass('first', isLive);
     append(target, event.content);
   } else if (event.type === 'progress') {
     progress(event, isLive);
   } else if (event.type === 'status') {
     state(event, isLive);
   } else if (event.type === 'image') {
+    pass('first', isLive);
     picture(event);
   }
 }

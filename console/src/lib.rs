@@ -5,6 +5,7 @@
 //! | `backend` | requests to the API in this process, which check every right |
 //! | `on_behalf`, [`session`] | whom those requests act for |
 //! | `guard`, `cookie` | content policy, origin of changes, the cookie of a session |
+//! | `compression` | what is sent in fewer bytes, and what is not |
 //! | `web` | the person behind a request, and answers |
 //! | `view` | what pages are made of, with one template for each kind |
 //! | `pages` | one module for each noun, as in the API |
@@ -19,6 +20,7 @@
 
 mod assets;
 mod backend;
+mod compression;
 mod cookie;
 mod form;
 mod guard;
@@ -69,5 +71,6 @@ pub fn router(api: Router, carry: Carry, settings: Settings) -> Router {
     pages::routes()
         .route("/console/assets/{folder}/{name}", get(assets::get))
         .layer(middleware::from_fn(guard::guard))
+        .layer(middleware::from_fn(compression::compress))
         .with_state(console)
 }

@@ -8,6 +8,22 @@ const ENGLISH: &str = include_str!("../texts/en.toml");
 
 static TEXTS: LazyLock<Texts> = LazyLock::new(|| Texts::read(ENGLISH));
 
+/// Phases of a job that have a text; others are shown as the engine names them.
+pub(crate) const PHASES: &[&str] = &[
+    "wait",
+    "fetch",
+    "load",
+    "loading",
+    "prompt",
+    "run",
+    "denoise",
+    "speak",
+    "transcribe",
+    "line",
+    "rate_limited",
+    "ended",
+];
+
 /// The text of a key, or the key itself where it has no text.
 pub(crate) fn t(key: &str) -> &str {
     find(key).unwrap_or(key)
@@ -68,6 +84,17 @@ mod tests {
             ),
             ("book", &["balance", "holds"]),
             (
+                "sign_in",
+                &[
+                    "failed_expired",
+                    "failed_not_confirmed",
+                    "failed_not_verified",
+                    "failed_not_allowed",
+                    "failed_has_account",
+                    "failed_unavailable",
+                ],
+            ),
+            (
                 "action",
                 &[
                     "create_account",
@@ -101,23 +128,7 @@ mod tests {
                     "order_resume",
                 ],
             ),
-            (
-                "phase",
-                &[
-                    "wait",
-                    "fetch",
-                    "load",
-                    "loading",
-                    "prompt",
-                    "run",
-                    "denoise",
-                    "speak",
-                    "transcribe",
-                    "line",
-                    "rate_limited",
-                    "ended",
-                ],
-            ),
+            ("phase", PHASES),
             (
                 "accounts",
                 &[

@@ -35,7 +35,7 @@ impl Client {
         Request::data(self, Call::get("read the Cargo", &["workloads", slug]))
     }
 
-    /// `GET /models`: the models for chat requests.
+    /// `GET /models`: the models that write texts.
     pub fn models(&self) -> Request<ModelList> {
         Request::plain(self, Call::get("list the models", &["models"]))
     }

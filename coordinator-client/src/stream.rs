@@ -112,7 +112,7 @@ impl EventStream {
                     Ok(Step::Event(event)) => {
                         self.backoff = self.client.rules().resume.start();
                         self.is_empty = false;
-                        return Ok(Some(event));
+                        return Ok(Some(*event));
                     }
                     Ok(Step::Nothing) => continue,
                     Ok(Step::Gap) => None,

@@ -19,7 +19,7 @@ pub fn check_http(url: &str) -> Result<(), PlainText> {
 /// Options of a connection to the fabric at `url` that is encrypted, unless the server is on this machine.
 ///
 /// The server cannot name further servers: it does so before the connection is encrypted, and one of them may be reached without.
-/// An error for `ws:` on another machine, which is never encrypted; `wss:` always is.
+/// An error for `ws:` on another machine, which is never encrypted; `wss:` always is. In a list with a WebSocket, the other addresses must state `tls:`.
 pub fn fabric(
     options: ConnectOptions,
     url: &str,
@@ -27,14 +27,14 @@ pub fn fabric(
 ) -> Result<ConnectOptions, PlainText> {
     // Connecting reports an invalid address.
     let Some(servers) = parse(url).filter(|_| !allow_plaintext) else { return Ok(options) };
-    if servers.iter().any(|server| server.scheme() == "ws" && !is_loopback(server.host())) {
-        return Err(PlainText(url.to_owned()));
-    }
     let options = options.ignore_discovered_servers();
-    if servers.iter().any(ServerAddr::is_websocket) {
-        return Ok(options);
+    if !servers.iter().any(ServerAddr::is_websocket) {
+        return Ok(options.require_tls(is_encrypted(url, allow_plaintext)));
     }
-    Ok(options.require_tls(is_encrypted(url, allow_plaintext)))
+    // The option holds for all servers, and those with a WebSocket do not have it.
+    let is_plain =
+        |server: &ServerAddr| !matches!(server.scheme(), "wss" | "tls") && !is_loopback(server.host());
+    if servers.iter().any(is_plain) { Err(PlainText(url.to_owned())) } else { Ok(options) }
 }
 
 /// Whether [`fabric`] requires TLS of the servers at `url`.
@@ -65,6 +65,28 @@ mod tests {
         assert_eq!(check_http("http://2130706433/"), Ok(()));
         for bad in ["http://example.org", "HTTP://10.0.0.1:8080", "http://127.0.0.1@example.org/"] {
             assert_eq!(check_http(bad), Err(PlainText(bad.to_owned())), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_server_of_a_list_is_used_in_plain_text() {
+        let options = |url, allow| fabric(ConnectOptions::new(), url, allow).map(|_| ());
+        for good in [
+            "wss://island.example.org/nats",
+            "wss://island.example.org/nats,tls://nats.example.org:4222",
+            "ws://127.0.0.1:8080/nats,nats://localhost:4222",
+            // TLS is required of them.
+            "nats://nats.example.org:4222",
+        ] {
+            assert_eq!(options(good, false), Ok(()), "{good}");
+        }
+        for bad in [
+            "ws://island.example.org/nats",
+            "wss://island.example.org/nats,nats://nats.example.org:4222",
+            "wss://island.example.org/nats,nats.example.org",
+        ] {
+            assert_eq!(options(bad, false), Err(PlainText(bad.to_owned())), "{bad}");
+            assert_eq!(options(bad, true), Ok(()), "{bad}");
         }
     }
 }

@@ -41,6 +41,7 @@ mod moderations;
 mod network;
 mod observe;
 mod one_job;
+mod openai_form;
 mod publications;
 mod query;
 mod quotas;

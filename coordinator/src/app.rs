@@ -1,6 +1,6 @@
 //! The coordinator as a whole: builds its parts, serves, and stops them in order.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::Router;
 use island_daemon::traces::{Exporter, Traces};
@@ -24,7 +24,7 @@ use crate::{
     fleet::Fleet,
     lease::LeaseTimeouts,
     maintenance::{Counting, Maintenance, Revocations},
-    metrics::Metrics,
+    metrics::{self, Metrics},
     network::Network,
     oidc::Provider,
     server::{self, Certificate, CertificateError},
@@ -41,6 +41,8 @@ const FABRIC_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum connections for metrics.
 const MAX_SCRAPES: usize = 16;
+/// Time between two reads of the certificate of nats-server.
+const CERTIFICATE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Why a coordinator cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -157,6 +159,10 @@ impl App {
         if let Some(certificate) = &certificate {
             execution.spawn_task(certificate.clone().watch(stop_jobs.clone()));
         }
+        if let Some(tls) = &config.nats.tls {
+            let state = execution.context().metrics.state.clone();
+            execution.spawn_task(watch_nats_certificate(tls.certificate.clone(), state, stop_jobs.clone()));
+        }
         execution.spawn_task(
             DeferredWrites {
                 store: store.clone(),
@@ -169,7 +175,8 @@ impl App {
             .run(),
         );
         spawn_maintenance(config, &execution, &keys, &stop_jobs);
-        execution.spawn_task(network.clone().run(stop_jobs.clone()));
+        let state = &execution.context().metrics.state;
+        execution.spawn_task(network.clone().run(state.clone(), stop_jobs.clone()));
         let api = Api::new(
             execution.clone(),
             network,
@@ -253,6 +260,20 @@ impl App {
         self.store.close().await;
         drop(self.lock);
         ended
+    }
+}
+
+/// Reads at intervals when the certificate of nats-server expires, if its file is on this machine.
+async fn watch_nats_certificate(file: PathBuf, state: metrics::State, stop: CancellationToken) {
+    loop {
+        if let Some(expires) = server::expires(&file) {
+            state.set_nats_certificate(expires);
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(CERTIFICATE_INTERVAL) => {}
+        }
     }
 }
 

@@ -29,6 +29,13 @@ pub struct Cli {
     settings: Settings,
 }
 
+impl Cli {
+    /// Whether it serves, and so writes a log; other commands are used by a person.
+    pub fn serves(&self) -> bool {
+        matches!(self.command, None | Some(Command::Serve))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve the API (the default).
@@ -176,6 +183,7 @@ mod tests {
         for arguments in [
             &["init", "--public-url", "https://island.example.org", "--nats-node", "n1=nats-1:6222"][..],
             &["--listen", "127.0.0.1:1", "init", "--nats-listen", "[::]:4222", "--replicas", "3"],
+            &["init", "--metrics", "127.0.0.1:9465"],
             &["migrate"],
             &["backup", "backup.db"],
             &["restore", "backup.db"],

@@ -492,10 +492,9 @@ impl Config {
                 "oidc.issuer must be an address with https",
             ),
         ];
-        match own.into_iter().chain(self.nats.rules()).find(|(holds, _)| !holds) {
-            None => Ok(()),
-            Some((_, rule)) => Err(ConfigError::Invalid(rule.to_owned())),
-        }
+        let all = own.into_iter().chain(self.nats.rules());
+        let broken: Vec<_> = all.filter(|(holds, _)| !holds).map(|(_, rule)| rule).collect();
+        if broken.is_empty() { Ok(()) } else { Err(ConfigError::Invalid(broken.join("; "))) }
     }
 }
 
@@ -525,6 +524,15 @@ mod tests {
         let mut config = Config::default();
         config.jobs.lease_ms = 10_000;
         assert!(config.validate().is_err());
+    }
+
+    #[test]
+    fn every_broken_rule_is_named() {
+        let mut config = Config::default();
+        config.http.max_requests = 0;
+        config.nats.replicas = 2;
+        let error = config.validate().expect_err("two").to_string();
+        assert!(error.contains("http.max_requests") && error.contains("nats.replicas"), "{error}");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use crate::{
     clock::Clock,
+    job::Times,
     storage::{
         Store, StoreError, commit,
         counters::{Counters, SlotRow},
@@ -44,7 +45,7 @@ pub(crate) enum DeferredWrite {
     /// An Island ran the last job of a conversation.
     Conversation { identity: String, host: HostId, at: Timestamp },
     /// An attempt began to execute.
-    Started(AttemptKey, Timestamp),
+    Started(AttemptKey, Times),
     /// A key was used in this minute.
     KeyUsed(ApiKeyId, Timestamp),
     /// A stream ended without releasing its slot.
@@ -74,7 +75,7 @@ type Abandoned = Arc<Mutex<Vec<(SlotRow, Instant)>>>;
 
 #[derive(Debug, Default)]
 struct Pending {
-    started: Vec<(AttemptKey, Timestamp)>,
+    started: Vec<(AttemptKey, Times)>,
     used: HashMap<ApiKeyId, Timestamp>,
     released: Vec<SlotRow>,
     conversations: HashMap<String, (HostId, Timestamp)>,
@@ -161,7 +162,7 @@ impl Pending {
             DeferredWrite::Conversation { identity, host, at } => {
                 self.conversations.insert(identity, (host, at));
             }
-            DeferredWrite::Started(key, at) => self.started.push((key, at)),
+            DeferredWrite::Started(key, times) => self.started.push((key, times)),
             DeferredWrite::KeyUsed(key, at) if self.written.get(&key).is_none_or(|written| *written < at) => {
                 self.used.insert(key, at);
             }

@@ -2,7 +2,7 @@
 //! publishes its events to the fabric (`publisher`), which `purger` removes after the end. Around them: `accept` stores new jobs, `placer` chooses Islands (`initial_placement` does so before a new job is
 //! stored), `inbox` receives what Islands send, `peers` takes over jobs of coordinators that are gone, `reconcile`
 //! finds open jobs without a runner, `recover` resumes them, `feed` reads a job's events wherever it is executed
-//! (`relays`: by another coordinator), `remote_cancel` cancels a job that another coordinator executes, `input_memory`
+//! (`relays`: by another coordinator; `stored_events`: after its end), `remote_cancel` cancels a job that another coordinator executes, `input_memory`
 //! limits what open jobs take.
 //!
 //! Only its machine changes a job, and only its runner gives the machine an input, apart from renewals of the lease.
@@ -27,6 +27,7 @@ mod remote_cancel;
 mod runner;
 #[cfg(test)]
 mod simulation;
+pub(crate) mod stored_events;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

@@ -107,6 +107,8 @@ pub(crate) enum RegistrationKind {
 struct Island {
     enrolled: Enrolled,
     instances: Instances,
+    /// Whether this coordinator received a registration.
+    has_registered: bool,
     last_message: Option<Instant>,
     heartbeat: Option<Arc<Heartbeat>>,
     /// The time of its last heartbeat by its own clock, and when it arrived.
@@ -223,7 +225,10 @@ impl Fleet {
         }
         let mut islands = self.lock();
         if let Some(island) = islands.get_mut(&enrolled.id) {
-            island.enrolled.name = enrolled.name;
+            // The row may have been read before the last registration was stored, which every coordinator receives.
+            if !island.has_registered {
+                island.enrolled.name = enrolled.name;
+            }
             island.enrolled.account = enrolled.account;
             island.enrolled.karma_ms = island.enrolled.karma_ms.max(enrolled.karma_ms);
             island.enrolled.tokens_per_second = enrolled.tokens_per_second;
@@ -282,6 +287,7 @@ impl Fleet {
             return kind;
         }
         island.mismatch = None;
+        island.has_registered = true;
         island.last_message = Some(now);
         island.enrolled.name.clone_from(&message.name);
         island.enrolled.region.clone_from(&message.region);
@@ -417,12 +423,13 @@ impl Fleet {
             return latest;
         }
         let begun = Instant::now();
+        let changes = self.latest.changes();
         let islands = self.lock();
         let seen: Vec<IslandSummary> =
             islands.values().map(|island| IslandSummary::new(island, self.offline_after, now)).collect();
         drop(islands);
         let snapshot = Arc::new(Snapshot::new(seen, now, begun.elapsed()));
-        self.latest.set(snapshot.clone());
+        self.latest.set(snapshot.clone(), changes);
         snapshot
     }
 
@@ -492,6 +499,7 @@ impl Island {
         Self {
             enrolled,
             instances: Instances::default(),
+            has_registered: false,
             last_message: None,
             clock: None,
             heartbeat: None,

@@ -46,7 +46,7 @@ pub(crate) struct Job {
     pub first_event: u64,
     pub deadline: Timestamp,
     pub created_at: Timestamp,
-    pub started_at: Option<Timestamp>,
+    pub times: Times,
     /// What earlier attempts delivered of a reply that several Islands write.
     pub parts: Vec<Part>,
     /// Whether only the client that sent the request can read the result. After a restart of the coordinator the job is
@@ -57,6 +57,18 @@ pub(crate) struct Job {
     /// The Island that ran the last job of the conversation. Not stored.
     pub holder: Option<HostId>,
     pub end: Option<End>,
+}
+
+/// When a job first got how far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_field_names, reason = "the names of the API and the database")]
+pub(crate) struct Times {
+    /// An Island accepted it. Stored when the job starts, moves or ends.
+    pub placed_at: Option<Timestamp>,
+    /// It began to execute.
+    pub started_at: Option<Timestamp>,
+    /// A part of its output arrived before its end. Stored when the job moves or ends.
+    pub first_output_at: Option<Timestamp>,
 }
 
 /// What was agreed when a job was accepted, apart from the credits that are held.
@@ -116,12 +128,12 @@ impl Job {
     /// before the row.
     pub(crate) fn view(self, live_state: Option<LiveState>) -> JobView {
         let live_state = live_state.filter(|_| !self.status.is_final());
-        let (status, started_at, waiting) = match live_state {
-            Some(live_state) => (live_state.status, live_state.started_at, live_state.waiting),
-            None => (self.status, self.started_at, None),
+        let (status, times, waiting) = match live_state {
+            Some(live_state) => (live_state.status, live_state.times, live_state.waiting),
+            None => (self.status, self.times, None),
         };
         let completed_at = self.end.as_ref().map(|end| end.completed_at);
-        let duration_ms = duration_ms(self.started_at, completed_at);
+        let duration_ms = duration_ms(self.times.started_at, completed_at);
         let (output, usage, error) = match self.end {
             Some(end) => (end.output, Some(end.usage), end.error),
             None => (None, None, None),
@@ -137,7 +149,9 @@ impl Job {
             waiting_reason: waiting.as_ref().map(reason::in_words),
             waiting: waiting.map(|reasons| reasons.into_iter().map(|(why, n)| (why, n.into())).collect()),
             created_at: self.created_at,
-            started_at,
+            placed_at: times.placed_at,
+            started_at: times.started_at,
+            first_output_at: times.first_output_at,
             completed_at,
             duration_ms,
             data_deleted_at: None,
@@ -150,7 +164,7 @@ impl Job {
 pub(crate) struct LiveState {
     /// Never final.
     status: JobStatus,
-    started_at: Option<Timestamp>,
+    times: Times,
     /// Number of Islands for each reason, while no Island can take the job.
     waiting: Option<BTreeMap<String, u64>>,
 }
@@ -159,10 +173,10 @@ impl LiveState {
     /// Returns `None` if the job has ended.
     pub(crate) fn new(
         status: JobStatus,
-        started_at: Option<Timestamp>,
+        times: Times,
         waiting: Option<BTreeMap<String, u64>>,
     ) -> Option<Self> {
-        (!status.is_final()).then_some(Self { status, started_at, waiting })
+        (!status.is_final()).then_some(Self { status, times, waiting })
     }
 
     /// Updates a row of a list, unless the job had ended when the row was read.
@@ -208,7 +222,7 @@ pub(crate) mod tests {
             first_event: 1,
             deadline: now.plus_ms(60_000),
             created_at: now,
-            started_at: None,
+            times: Times::default(),
             parts: Vec::new(),
             cancel_unread: false,
             conversation: None,
@@ -220,7 +234,7 @@ pub(crate) mod tests {
     #[test]
     fn an_open_job_is_shown_as_in_memory() {
         let reasons = BTreeMap::from([("no_slot".to_owned(), 2)]);
-        let live_state = LiveState::new(JobStatus::Pending, None, Some(reasons));
+        let live_state = LiveState::new(JobStatus::Pending, Times::default(), Some(reasons));
         let view = open().view(live_state);
         assert_eq!(view.status, JobStatus::Pending);
         assert_eq!(view.waiting.expect("reasons")["no_slot"], 2);
@@ -234,7 +248,8 @@ pub(crate) mod tests {
         let end = End { completed_at, output: Some(Value::from("x")), usage: Usage::default(), error: None };
         let ended = Job { status: JobStatus::Completed, end: Some(end), ..job };
         // The state was read before the row, when the job was open.
-        let live_state = LiveState::new(JobStatus::Running, Some(completed_at), None);
+        let times = Times { started_at: Some(completed_at), ..Times::default() };
+        let live_state = LiveState::new(JobStatus::Running, times, None);
         let view = ended.clone().view(live_state.clone());
         assert_eq!((view.status, view.completed_at), (JobStatus::Completed, Some(completed_at)));
         assert_eq!((view.output, view.started_at), (Some(Value::from("x")), None));

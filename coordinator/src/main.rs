@@ -1,6 +1,9 @@
 //! `island-coordinator`.
 
-use std::process::ExitCode;
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 use clap::Parser as _;
 use island_coordinator::commands::{Cli, run};
@@ -12,10 +15,18 @@ use island_daemon::{
 #[tokio::main]
 async fn main() -> ExitCode {
     let _failpoints = island_daemon::failpoint::from_environment();
-    match run(Cli::parse()).await {
+    let cli = Cli::parse();
+    let serves = cli.serves();
+    match run(cli).await {
         Ok(code) => code,
         Err(error) => {
-            tracing::error!(error = %Chain(error.as_ref()), "stopped");
+            let reason = Chain(error.as_ref());
+            if serves {
+                tracing::error!(error = %reason, "stopped");
+            } else {
+                // Its reader may have gone.
+                let _ = writeln!(io::stderr(), "island-coordinator: {reason}");
+            }
             let bad_config = error.chain().any(<dyn std::error::Error>::is::<ConfigError>);
             if bad_config { ExitCode::from(EXIT_BAD_CONFIG) } else { ExitCode::FAILURE }
         }

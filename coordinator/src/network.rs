@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     catalogue::{Cargo, Catalogue, Fault},
+    metrics,
     storage::{
         Store, StoreError,
         network::{self, NetworkState},
@@ -127,7 +128,7 @@ impl Network {
     }
 
     /// Reads the state at intervals until `stop` is triggered.
-    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
+    pub(crate) async fn run(self: Arc<Self>, metrics: metrics::State, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let refreshing = async {
@@ -136,6 +137,7 @@ impl Network {
                 if let Err(error) = self.refresh().await {
                     tracing::warn!(error = %Chain(&error), "state of the network not read; will retry");
                 }
+                metrics.set_maintenance(self.state().maintenance.is_some());
             }
         };
         tokio::select! {

@@ -142,14 +142,15 @@ impl Provider {
         Ok(client.set_redirect_uri(self.redirect.clone()))
     }
 
-    /// Begins a sign-in.
-    pub(crate) async fn begin(&self) -> Result<Begun, ProviderError> {
+    /// Begins a sign-in. Its state begins with `mark`, so that who began it is known without a record of it.
+    pub(crate) async fn begin(&self, mark: &str) -> Result<Begun, ProviderError> {
         let _waits = self.waiting.try_acquire().map_err(|_| ProviderError::Busy)?;
         let client = self.client().await?;
         let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
         let flow = CoreAuthenticationFlow::AuthorizationCode;
+        let state = CsrfToken::new(format!("{mark}{}", CsrfToken::new_random().secret()));
         let (address, state, nonce) = client
-            .authorize_url(flow, CsrfToken::new_random, Nonce::new_random)
+            .authorize_url(flow, || state, Nonce::new_random)
             .add_scope(Scope::new("email".to_owned()))
             .set_pkce_challenge(challenge)
             .url();

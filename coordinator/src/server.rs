@@ -28,8 +28,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::util::MapRequest;
 
-pub(crate) use tls::Certificate;
 pub use tls::CertificateError;
+pub(crate) use tls::{Certificate, expires};
 
 /// Maximum time for the handshake of TLS.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -48,6 +48,24 @@ fn a_command_in_another_folder_creates_no_database() {
 }
 
 #[test]
+fn every_mistake_in_the_settings_is_named_on_one_line_without_the_form_of_a_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (text, mistakes) in [
+        (
+            "[htp]\nlisten = 1\n[jobs]\nlease_m = 3\nretries = -1\n",
+            &["htp", "jobs.lease_m", "jobs.retries"][..],
+        ),
+        ("[jobs]\nheartbeat_ms = 1\n[nats]\nreplicas = 2\n", &["jobs.heartbeat_ms", "nats.replicas"][..]),
+    ] {
+        fs::write(folder.path().join("a.toml"), text).expect("written");
+        let (is_done, _, error) = run(folder.path(), &["--config", "a.toml", "config", "check"]);
+        assert!(!is_done && error.starts_with("island-coordinator: bad configuration: "), "{error}");
+        assert!(mistakes.iter().all(|mistake| error.contains(mistake)), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
 fn accounts_are_listed_in_columns_and_named_by_their_address() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path();

@@ -190,6 +190,20 @@ async fn entries_are_compared_with_what_the_hub_has() {
         output_of(&right)
     );
 
+    let away =
+        "\n[[artifacts]]\nname = \"voice.bin\"\nurl = \"https://example.org/voice.bin\"\n[input_schema]";
+    fs::write(path.join("b.toml"), entry("b", r#""c.json""#).replace("\n[input_schema]", away))
+        .expect("written");
+    let rest = run(path, &check).await;
+    let text = output_of(&rest);
+    assert!(
+        rest.status.success()
+            && text.contains("b: https://example.org/voice.bin: not compared")
+            && text.contains("3 files of 2 Cargos compared, 0 wrong, 0 changed; 1 not compared"),
+        "{text}"
+    );
+    fs::remove_file(path.join("b.toml")).expect("removed");
+
     *repository.lock().expect("whole") = ("beef".to_owned(), files(b"another"));
     let wrong = run(path, &check).await;
     let text = output_of(&wrong);

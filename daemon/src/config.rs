@@ -6,8 +6,10 @@
 use std::path::{Path, PathBuf};
 
 use figment::{
-    Figment, Source,
+    Figment, Profile, Provider as _, Source,
+    error::Kind,
     providers::{Env, Format, Serialized, Toml},
+    value::{Dict, Value},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -45,7 +47,7 @@ pub fn load<T: Serialize + DeserializeOwned + Default>(
         }
         layers = layers.merge(Toml::file_exact(file));
     }
-    extract(layers.merge(environment(prefix)).merge(Serialized::defaults(flags)))
+    extract(&layers.merge(environment(prefix)).merge(Serialized::defaults(flags)))
 }
 
 /// Loads settings of type `T` from the text of a file that is not written yet, and from the environment.
@@ -54,7 +56,7 @@ pub fn load_text<T: Serialize + DeserializeOwned + Default>(
     prefix: &str,
 ) -> Result<T, ConfigError> {
     let layers = Figment::from(Serialized::defaults(T::default())).merge(Toml::string(text));
-    extract(layers.merge(environment(prefix)))
+    extract(&layers.merge(environment(prefix)))
 }
 
 /// The variables that are settings. `<prefix>CONFIG_FILE` names the file of settings instead.
@@ -62,8 +64,17 @@ fn environment(prefix: &str) -> Env {
     Env::prefixed(prefix).ignore(&["config_file"]).split("__")
 }
 
-fn extract<T: DeserializeOwned>(layers: Figment) -> Result<T, ConfigError> {
-    layers.extract().map_err(|error| ConfigError::Bad(describe(error)))
+fn extract<T: DeserializeOwned>(layers: &Figment) -> Result<T, ConfigError> {
+    let first = match layers.extract() {
+        Ok(settings) => return Ok(settings),
+        Err(error) => error,
+    };
+    let mut problems = problems::<T>(layers);
+    if problems.is_empty() {
+        // It concerns no key: a file is not TOML.
+        problems = first.into_iter().map(|problem| located(&problem)).collect();
+    }
+    Err(ConfigError::Bad(problems.join("; ")))
 }
 
 /// Settings as TOML, for `config show`.
@@ -71,10 +82,43 @@ pub fn show<T: Serialize>(settings: &T) -> String {
     toml::to_string_pretty(settings).unwrap_or_else(|error| format!("# cannot be shown: {error}\n"))
 }
 
-/// Every problem with its key, and the file, variable or option that it came from.
-fn describe(error: figment::Error) -> String {
-    let lines: Vec<String> = error.into_iter().map(|problem| located(&problem)).collect();
-    lines.join("; ")
+/// Every problem with its key, and the file, variable or option that it came from. Reading ends at the first one, so the settings are
+/// read again without the keys that are wrong.
+fn problems<T: DeserializeOwned>(layers: &Figment) -> Vec<String> {
+    let (mut found, mut removed) = (Vec::new(), Vec::<Vec<String>>::new());
+    let values = layers.data().ok().and_then(|mut all| all.remove(&Profile::Default));
+    let Some(mut left) = values else { return found };
+    loop {
+        let values = Value::from(left.clone());
+        let Err(error) = T::deserialize(&values) else { return found };
+        let mut is_smaller = false;
+        for mut problem in error {
+            problem.metadata = layers.find_metadata(&problem.path.join(".")).cloned();
+            // A key that was wrong is not missing.
+            let is_known = matches!(problem.kind, Kind::MissingField(_))
+                && removed.iter().any(|path| path.starts_with(&problem.path));
+            if !is_known {
+                found.push(located(&problem));
+            }
+            is_smaller |= remove(&mut left, &problem.path);
+            removed.push(problem.path);
+        }
+        if !is_smaller {
+            return found;
+        }
+    }
+}
+
+/// Removes the value of a key, or the list that contains it. Returns whether there was one.
+fn remove(values: &mut Dict, key: &[String]) -> bool {
+    match key {
+        [] => false,
+        [name] => values.remove(name).is_some(),
+        [name, inner @ ..] => match values.get_mut(name) {
+            Some(Value::Dict(_, values)) => remove(values, inner),
+            _ => values.remove(name).is_some(),
+        },
+    }
 }
 
 fn located(problem: &figment::Error) -> String {
@@ -146,6 +190,37 @@ mod tests {
             load::<Settings>(Some(&path), "ISLAND_TEST_CONFIG_", &Flags { listen: None }).expect_err("typo");
         let text = error.to_string();
         assert!(text.contains("config.toml: cache.max_gigs: unknown field"), "{text}");
+    }
+
+    #[test]
+    fn every_problem_is_named_once_with_its_file() {
+        #[derive(Debug, Default, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        struct More {
+            listen: String,
+            cache: Cache,
+            pair: Option<Pair>,
+        }
+        #[derive(Debug, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Pair {
+            one: u64,
+            two: u64,
+        }
+        let (_folder, path) = file("listn = 'a'\n[cache]\nmax_gb = 'x'\nmin = 1\n[pair]\none = 'y'\ntwo = 2");
+        let error =
+            load::<More>(Some(&path), "ISLAND_TEST_CONFIG_", &Flags { listen: None }).expect_err("typos");
+        let text = error.to_string();
+        for problem in
+            ["listn: unknown", "cache.max_gb: invalid type", "cache.min: unknown", "pair.one: invalid type"]
+        {
+            assert_eq!(text.matches(&format!("config.toml: {problem}")).count(), 1, "{problem}: {text}");
+        }
+        assert_eq!(text.matches("config.toml").count(), 4, "a key that is wrong is not missing: {text}");
+
+        let (_folder, path) = file("listen = ");
+        let broken = load::<Settings>(Some(&path), "ISLAND_TEST_CONFIG_", &Flags { listen: None });
+        assert!(matches!(broken, Err(ConfigError::Bad(_))), "it is not TOML");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Whole-or-not-at-all writes.
+//! Whole-or-not-at-all writes, and the owner of files that a command writes for a service.
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt, chown},
     path::Path,
 };
 
@@ -31,10 +31,42 @@ pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
+/// As the superuser, gives a new file to the owner of its folder, under whom the service runs.
+///
+/// # Errors
+/// The file system's.
+pub fn give_to_owner_of_folder(path: &Path) -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let folder = fs::metadata(path.parent().unwrap_or(Path::new("/")))?;
+    chown(path, Some(folder.uid()), Some(folder.gid()))
+}
+
+/// Creates an empty file that only its owner can read; as the superuser, for the owner of its folder.
+///
+/// # Errors
+/// The file system's, also if the file exists.
+pub fn create_private(path: &Path) -> io::Result<()> {
+    OpenOptions::new().create_new(true).write(true).mode(0o600).open(path)?;
+    give_to_owner_of_folder(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_private_file_is_its_owners_alone_and_nothing_is_overwritten() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("secret");
+        create_private(&path).expect("created");
+        let (file, of) =
+            (fs::metadata(&path).expect("metadata"), fs::metadata(folder.path()).expect("metadata"));
+        assert_eq!((file.permissions().mode() & 0o777, file.uid()), (0o600, of.uid()));
+        assert!(create_private(&path).is_err());
+    }
 
     #[test]
     fn replaces_whole_and_keeps_the_mode() {

@@ -22,6 +22,13 @@ with client.messages.stream(model="llm-chat", max_tokens=16, extra_body=greedy, 
 assert text == whole.content[0].text == streamed.content[0].text, (text, whole)
 assert (streamed.stop_reason, streamed.usage.output_tokens) == (whole.stop_reason, whole.usage.output_tokens), streamed
 
+stop = text[4:9]
+cut = client.messages.create(
+    model="llm-chat", max_tokens=16, extra_body=greedy, system="You are kind.", messages=messages, stop_sequences=["never written", stop]
+)
+assert (cut.stop_reason, cut.stop_sequence) == ("stop_sequence", stop), (cut, text)
+assert cut.content[0].text == text[: text.find(stop)], (cut, text)
+
 counted = client.messages.count_tokens(model="llm-chat", system="You are kind.", messages=messages)
 assert counted.input_tokens == whole.usage.input_tokens, (counted, whole.usage)
 

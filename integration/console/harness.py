@@ -1,8 +1,10 @@
 """What the stories of the console share: a browser that fails on every violation of the content policy, and the network's API."""
 
+import itertools
 import json
 import os
 import re
+import time
 import urllib.error
 import urllib.request
 
@@ -12,6 +14,28 @@ from playwright.sync_api import expect, sync_playwright
 expect.set_options(timeout=60_000)
 
 
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'>&{{7*7}}\u202e\u200b"
+RED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "red.png")
+MANIFEST = """slug = "{slug}"
+name = "{name}"
+description = "Repeats it louder."
+category = "utility"
+runtime_type = "wasm"
+price_per_job = 0.001
+required_vram_mb = 0
+required_ram_mb = 64
+model_url = "https://example.org/shout.wasm"
+model_hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+model_size_bytes = 120000
+[input_schema]
+type = "object"
+required = ["text"]
+properties = {{ text = {{ type = "string", maxLength = 10000 }} }}
+[output_schema]
+type = "object"
+[example]
+input = {{ text = "land ahoy" }}
+"""
 # A name for this machine that browsers take for another one, to which they have no TLS.
 ELSEWHERE = "island.test"
 
@@ -27,6 +51,9 @@ class Network:
         self.host = info["host_id"]
         self.consumer = accounts["consumer_key"]
         self.owner = accounts["owner_key"]
+        # The page of its Island on this machine.
+        self.local_page = os.environ.get("ISLAND_PAGE")
+        self.numbers = itertools.count(1)
 
     def call(self, method, path, key=None, body=None, prefix="/api/v1"):
         """The status and the JSON of an answer."""
@@ -47,6 +74,30 @@ class Network:
         status, answer = self.call("POST", "/console/links", key, prefix="")
         assert status == 200, answer
         return f"{self.url}/console/sign-in/link?code={answer['code']}"
+
+    def data(self, method, path, key, body=None):
+        """What the API answers, which must be a success, without its envelope."""
+        status, answer = self.call(method, path, key, body)
+        assert status < 300, (method, path, status, answer)
+        return answer["data"]
+
+    def account(self, name, credits=0):
+        """A new account: its id and a key."""
+        body = {"email": f"{name}-{next(self.numbers)}@example.org", "credits": credits}
+        status, answer = self.call("POST", "/admin/accounts", self.consumer, body)
+        assert status < 300, answer
+        return answer["data"]["id"], answer["key"]
+
+    def ended_job(self, key, workload="sim-chat", **values):
+        """The record of a job that has completed."""
+        body = {"workload": workload, "input": {"prompt": "one two", "max_tokens": 2, "delay_ms": 0, **values}}
+        job = self.data("POST", "/jobs", key, body)["id"]
+        eventually(lambda: self.data("GET", f"/jobs/{job}", key)["status"] == "completed")
+        return self.data("GET", f"/jobs/{job}", key)
+
+    def publication(self, key, slug, name="Shout"):
+        """The id of a Cargo that this account has submitted for review."""
+        return self.data("POST", "/publications", key, {"manifest": MANIFEST.format(slug=slug, name=name)})["id"]
 
     def pid(self, part):
         return int(open(os.path.join(self.folder, "pids", f"{part}.pid")).readline())
@@ -97,8 +148,14 @@ class Browser:
         return page
 
     def assert_no_faults(self):
-        assert not self.faults, self.faults
-        self.faults.clear()
+        # Those of one story are not those of the next.
+        faults, self.faults = self.faults, []
+        assert not faults, faults
+
+    def close_pages(self):
+        """Closes what a story has opened: open pages follow jobs and read lists again."""
+        for context in self.chromium.contexts:
+            context.close()
 
 
 def submit(page, slug, values=None, extra=None):
@@ -120,9 +177,51 @@ def submit(page, slug, values=None, extra=None):
     return page.url.rsplit("/", 1)[1].split("?")[0]
 
 
+def chat(page, text, model="sim-chat", tokens="40"):
+    """Sends a message in the open chat."""
+    page.get_by_label("Model, and credits", exact=False).select_option(model)
+    page.locator("#options > summary").click()
+    page.get_by_label("Maximum tokens").fill(tokens)
+    page.get_by_label("Message", exact=True).fill(text)
+    page.get_by_label("Message", exact=True).press("Enter")
+
+
+def form_of(page, button):
+    """The form that this button sends."""
+    return page.locator("form", has=page.get_by_role("button", name=button, exact=True))
+
+
+def confirmed(page, text):
+    """Opens what cannot be undone, reads its consequence and goes on."""
+    details = page.locator("details.confirm", has_text=text)
+    details.locator("summary").click()
+    details.locator("form button").click()
+
+
+def eventually(holds):
+    for _ in range(300):
+        if holds():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"never: {holds}")
+
+
+def serious(page, axe):
+    """What axe finds in a page that is serious. The policy of the page forbids further scripts; what a debugger evaluates is not one."""
+    page.evaluate(axe)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        (page.url, page.viewport_size["width"], one["id"], one["nodes"][0]["html"][:200])
+        for one in found["violations"] if one["impact"] in ("serious", "critical")
+    ]
+
+
 def completed(page):
     """Waits until the page of a job shows that it completed."""
     expect(page.locator("#badge")).to_have_text("completed")
 
 
-__all__ = ["ELSEWHERE", "Browser", "Network", "completed", "expect", "submit", "sync_playwright"]
+__all__ = [
+    "ELSEWHERE", "HOSTILE", "MANIFEST", "RED", "Browser", "Network", "chat", "completed", "confirmed", "eventually", "expect", "form_of",
+    "serious", "submit", "sync_playwright",
+]

@@ -3,8 +3,7 @@
 import os
 import sys
 
-from harness import Browser, Network, completed, expect, submit, sync_playwright
-from stories import MANIFEST
+from harness import MANIFEST, Browser, Network, completed, expect, submit, sync_playwright
 
 PAGES = {
     "home": "/", "chat": "/console/chat", "cargos": "/console/cargos", "cargo": "/console/cargos/tiny-paint", "jobs": "/console/jobs",

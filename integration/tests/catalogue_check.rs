@@ -156,3 +156,60 @@ fn a_worker_checks_a_folder_that_no_entry_names() {
     let (is_good, text) = said(&gguf.expect("it runs"));
     assert!(is_good, "{text}");
 }
+
+/// The schemas in the files of a folder, those of tasks and those that entries have themselves.
+fn schemas(folder: &Path, found: &mut Vec<(String, Value)>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("readable").path();
+        if path.is_dir() && !path.ends_with("programs") {
+            schemas(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "toml") {
+            let text = fs::read_to_string(&path).expect("readable");
+            let file: Value = toml::from_str(&text).expect("TOML");
+            for name in ["input_schema", "output_schema"] {
+                let schema = file.get(name).cloned();
+                found.extend(schema.map(|schema| (format!("{} {name}", path.display()), schema)));
+            }
+        }
+    }
+}
+
+/// Counts the parts of a schema that are described as base64; `unmarked` gets those without the keyword.
+fn described(schema: &Value, place: &str, unmarked: &mut Vec<String>) -> usize {
+    let mut count = 0;
+    if schema["description"].as_str().is_some_and(|text| text.to_lowercase().contains("base64")) {
+        count += 1;
+        let is_marked = match schema["type"].as_str() {
+            // Of a list, its items or parts of them.
+            Some("array") => schema["items"].to_string().contains(r#""contentEncoding":"base64""#),
+            _ => schema["contentEncoding"] == "base64",
+        };
+        if !is_marked {
+            unmarked.push(place.to_owned());
+        }
+    }
+    match schema {
+        Value::Object(parts) => {
+            for (name, part) in parts {
+                count += described(part, &format!("{place}/{name}"), unmarked);
+            }
+        }
+        Value::Array(parts) => {
+            for part in parts {
+                count += described(part, place, unmarked);
+            }
+        }
+        _ => {}
+    }
+    count
+}
+
+/// Forms show a field for a file where a schema has `contentEncoding`, which nothing checks: a data: URL is valid there.
+#[test]
+fn every_file_in_a_schema_is_marked_as_one() {
+    let (mut found, mut unmarked) = (Vec::new(), Vec::new());
+    schemas(&source("cargos"), &mut found);
+    let count: usize = found.iter().map(|(place, schema)| described(schema, place, &mut unmarked)).sum();
+    assert!(count > 40, "{count} of {}", found.len());
+    assert!(unmarked.is_empty(), "described as base64, without contentEncoding: {unmarked:#?}");
+}

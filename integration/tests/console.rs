@@ -6,9 +6,11 @@ use std::{
     net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
 };
 
 use island_integration::{Network, Options, has_postgres, program};
+use serde_json::Value;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
@@ -20,37 +22,29 @@ fn installed(path: &str) -> PathBuf {
     path
 }
 
-/// The stories of `integration/console`, in one browser and one network: each begins signed out.
-#[test]
-fn people_use_the_console() {
-    let agent = vec![("CONTROL__ALLOW_REMOTE", "true".to_owned())];
-    let network = Network::start_with(&Options { agent, ..Options::default() });
+/// Runs the stories of `integration/console`, each of which begins signed out: all of those that share a network, or one.
+fn run_stories(network: &Network, environment: &[(&str, String)], story: Option<&str>) {
     let result = Command::new(installed(".tools/venv/bin/python"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
+        .envs(environment.iter().cloned())
         .arg(root().join("integration/console/stories.py"))
         .arg(network.folder())
         .arg(program("island-agent"))
         .arg(installed(".tools/node/node_modules/axe-core/axe.min.js"))
+        .args(story)
         .output()
         .expect("run the stories");
     let (out, err) = (String::from_utf8_lossy(&result.stdout), String::from_utf8_lossy(&result.stderr));
+    assert!(story.is_none_or(|story| err.contains(story)), "the story ran: {err}");
     assert!(result.status.success() && out.trim() == "ok", "{out}\n{err}\n{}", network.logs());
 }
 
-/// Runs a story alone, in a browser of its own.
-fn run_story(network: &Network, story: &str) {
-    let result = Command::new(installed(".tools/venv/bin/python"))
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .arg(root().join("integration/console/stories.py"))
-        .arg(network.folder())
-        .arg(program("island-agent"))
-        .arg(installed(".tools/node/node_modules/axe-core/axe.min.js"))
-        .arg(story)
-        .output()
-        .expect("run the story");
-    let (out, err) = (String::from_utf8_lossy(&result.stdout), String::from_utf8_lossy(&result.stderr));
-    assert!(err.contains(story), "the story ran: {err}");
-    assert!(result.status.success() && out.trim() == "ok", "{out}\n{err}\n{}", network.logs());
+#[test]
+fn people_use_the_console() {
+    let page = port();
+    let agent = vec![("CONTROL__ALLOW_REMOTE", "true".to_owned()), ("PAGE__PORT", page.to_string())];
+    let network = Network::start_with(&Options { agent, ..Options::default() });
+    run_stories(&network, &[("ISLAND_PAGE", format!("http://127.0.0.1:{page}"))], None);
 }
 
 /// A free port of this machine.
@@ -110,7 +104,7 @@ fn people_sign_in_with_a_provider() {
         ("OIDC__EMAIL_DOMAINS", "[\"example.org\"]".to_owned()),
     ];
     let options = Options { islands: 0, api_port: Some(own), coordinator, ..Options::default() };
-    run_story(&Network::start_with(&options), "a_person_signs_in_with_a_provider");
+    run_stories(&Network::start_with(&options), &[], Some("a_person_signs_in_with_a_provider"));
 }
 
 fn browser() -> reqwest::Client {
@@ -150,6 +144,54 @@ async fn several_coordinators_share_sessions() {
     assert_eq!(request.send().await.expect("an answer").status().as_u16(), 303);
     assert_eq!(status(&one, "/console/keys", &cookie).await, 303, "it leads to the page for signing in");
     assert_eq!(status(&one, "/console/keys", &linked).await, 200);
+}
+
+/// The cookie that opening a link in a browser sets, as an address that somebody enters.
+async fn open(link: &str) -> Option<String> {
+    let request = browser().get(link).header("sec-fetch-site", "none");
+    let answer = request.send().await.expect("an answer");
+    let cookie = answer.headers().get("set-cookie")?.to_str().expect("text");
+    cookie.split(';').next().map(str::to_owned)
+}
+
+/// What `scripts/demo.sh` ends with, and `island dev` begins with.
+#[tokio::test]
+async fn programs_print_links_that_sign_a_browser_in_once() {
+    let network = Network::start_with(&Options { islands: 0, ..Options::default() });
+    let (url, key) = (network.info("api_url"), network.info("api_key"));
+    let island = |arguments: &[&str]| {
+        let mut command = Command::new(program("island"));
+        command.args(arguments).env_clear().env("HOME", network.folder());
+        command.env("SERVICE_API_URL", url).env("SERVICE_API_KEY", key).stdin(Stdio::null());
+        let result = command.output().expect("run island");
+        assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
+        String::from_utf8(result.stdout).expect("text")
+    };
+    let json = island(&["console", "--format", "json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    let announced = || {
+        let log = fs::read_to_string(network.folder().join("dev.log")).expect("the output of `island dev`");
+        let line = log.lines().find_map(|line| line.split_once("console, signed in once: "));
+        line.map(|(_, link)| link.trim().to_owned())
+    };
+    // The file that reports the network as ready is there before the link is printed.
+    for _ in 0..600 {
+        if announced().is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for link in [
+        island(&["console"]).trim().to_owned(),
+        json["url"].as_str().expect("an address").to_owned(),
+        announced().expect("a link"),
+    ] {
+        assert!(link.starts_with(&format!("{url}/console/sign-in/link?code=")), "{link}");
+        assert!(!link.contains(key), "a link is not a key");
+        let cookie = open(&link).await.expect("signed in");
+        assert_eq!(status(url, "/console/keys", &cookie).await, 200);
+        assert_eq!(open(&link).await, None, "it was used");
+    }
 }
 
 #[tokio::test]

@@ -32,6 +32,7 @@ const SYSTEM: &[&str] = &[
     "echo",
     "export",
     "git",
+    "install",
     "jq",
     "kubectl",
     "ln",
@@ -238,6 +239,76 @@ async fn the_operators_guide_starts_a_network() {
     let client = Client::new(address.trim(), Some(key.trim().to_owned())).expect("a client");
     let account = client.account().await.expect("the account");
     assert_eq!((account.email.as_str(), account.credits.0), ("user@example.org", 100_000_000));
+}
+
+/// Each way in which the guide sets a network up is accepted, in a folder of its own.
+#[test]
+fn every_init_of_the_operators_guide_writes_its_settings() {
+    let guide = read("docs/operators.md");
+    let joined: Vec<String> = blocks(&guide, "sh").iter().map(|block| block.replace("\\\n", " ")).collect();
+    let lines = joined.iter().flat_map(|block| block.lines()).filter(|line| line.contains(" init "));
+    let catalogue = root().join("cargos").display().to_string();
+    let (mut ran, mut clusters) = (0, 0);
+    for line in lines {
+        let folder = tempfile::tempdir().expect("a folder");
+        let line = line.trim_start_matches("sudo ").replace("/usr/share/island/cargos", &catalogue);
+        output(prepared(&line.replace("/etc/island/coordinator.toml", "coordinator.toml"), folder.path()));
+        ran += 1;
+        let fabric = fs::read_dir(folder.path().join("fabric")).expect("the fabric's folder");
+        for path in fabric.map(|entry| entry.expect("an entry").path()) {
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            if name.starts_with("nats-n") {
+                clusters += 1;
+                let conf = fs::read_to_string(&path).expect("settings of a node");
+                assert!(
+                    !conf.contains("listen: \"127.0.0.1"),
+                    "no coordinator elsewhere reaches {name}: {conf}"
+                );
+            }
+        }
+    }
+    assert!(ran >= 5 && clusters >= 3, "{ran} commands, {clusters} nodes");
+}
+
+/// What stands for something else in the operators' commands of the guide.
+const MOMENT: &str = "2026-12-01T00:00:00Z";
+const JOB: &str = "0190f3f0-0000-7000-8000-000000000001";
+
+#[tokio::test]
+async fn the_operators_guide_administers_a_network() {
+    let guide = read("docs/operators.md");
+    let block = blocks(&guide, "sh").into_iter().find(|block| block.contains("island admin accounts create"));
+    let block = block.expect("the commands of operators");
+    let network = Network::start();
+    let client = network.client();
+    let input = json!({ "prompt": "once", "max_tokens": 5 });
+    let job = client.submit_job("sim-chat", input, 0).await.expect("submit").id;
+    assert_eq!(final_job(&client, job).await.status, JobStatus::Completed);
+    let island = |arguments: &[&str]| {
+        let mut island = Command::new(program("island"));
+        island.args(arguments).env("HOME", network.folder()).stdin(Stdio::null());
+        island.env("SERVICE_API_URL", network.info("api_url"));
+        island.env("SERVICE_API_KEY", network.info("api_key"));
+        output(island)
+    };
+    let mut ran = 0;
+    for line in block.lines() {
+        let mut line = line.replace(MOMENT, "2100-01-01T00:00:00Z").replace(JOB, &job.to_string());
+        line = line.replace(" attic ", &format!(" {} ", network.info("host_id")));
+        if line.contains("KEY_ID") {
+            let keys = island(&["admin", "keys", "list", "user@example.org", "--format", "json"]);
+            let keys: serde_json::Value = serde_json::from_str(&keys).expect("JSON");
+            line = line.replace("KEY_ID", keys["data"][0]["id"].as_str().expect("a key"));
+        }
+        if line.contains("accounts close") {
+            // It may have no credits: 100 at its creation, and a grant.
+            island(&["admin", "accounts", "deduct", "user@example.org", "125", "--reason", "a test"]);
+        }
+        let words = shlex::split(&line).expect("a command");
+        island(&words.iter().skip(1).map(String::as_str).collect::<Vec<_>>());
+        ran += 1;
+    }
+    assert!(ran >= 18, "only {ran} commands");
 }
 
 #[tokio::test]

@@ -190,6 +190,7 @@ async fn documents_are_ranked_for_cohere_clients() {
     }
     let new: Vec<Value> = old.iter().take(2).map(|found| json!([found[0], found[1]])).collect();
     assert_eq!((old.len(), &output["new"]), (scores.len(), &json!(new)));
+    assert_eq!(output["named"], output["new"]);
     assert!(output["tokens"].as_f64().is_some_and(|tokens| tokens > 10.0), "{output}");
     assert_eq!(output["refused"], json!([404, "workload_not_found"]));
 }

@@ -306,6 +306,25 @@ async fn every_panel_and_alert_uses_metrics_that_a_running_network_serves() {
     client.cancel_job(open).await.expect("cancel");
 }
 
+/// The packaged settings of Prometheus scrape under the names that the alerts expect.
+#[test]
+fn the_packaged_settings_of_prometheus_are_valid() {
+    let settings = root().join("packaging/alerts/prometheus.yml");
+    // The rules are where the package has them.
+    let ran = Command::new(installed("promtool"))
+        .args(["check", "config", "--syntax-only"])
+        .arg(&settings)
+        .output()
+        .expect("run promtool");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let (settings, rules) = (read("packaging/alerts/prometheus.yml"), read("packaging/alerts/island.yml"));
+    let jobs: Vec<_> = rules.split("job=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert!(!jobs.is_empty(), "alerts name jobs");
+    for job in jobs {
+        assert!(settings.contains(&format!("job_name: {job}\n")), "{job} is not scraped");
+    }
+}
+
 /// Each alert fires when it should, and none while all is well.
 #[test]
 fn alerts_fire_when_they_should() {

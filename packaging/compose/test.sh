@@ -27,6 +27,12 @@ if [ "${1:-}" = config ]; then
     version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
     images=$(compose --profile grafana config --images | grep -v '^grafana/')
     if grep -v ":$version$" <<<"$images"; then say "compose.yaml names other images than those of version $version" >&2; exit 1; fi
+    # Webhooks and providers for sign-in are elsewhere; nothing but the proxy is published.
+    compose config --format json | jq -e '
+        .networks as $networks
+        | ([.services.coordinator.networks | keys[] | select($networks[.].internal | not)] | length > 0)
+          and ([.services | to_entries[] | select(.value.ports) | .key] == ["proxy"])' >/dev/null ||
+        { say "the coordinators reach no webhook, or others than the proxy are published" >&2; exit 1; }
     ISLAND_HOST=island.example.org compose --file packaging/compose/compose.public.yaml config --quiet
     say "the files are valid"
     exit

@@ -24,6 +24,11 @@ put() {
     if [ "$(head -c 4 "$1" | tail -c 3)" = ELF ]; then strip --strip-unneeded "$2/$(basename "$1")"; fi
 }
 
+manual() { # PACKAGE PROGRAM GUIDE
+    mkdir -p "$stage/$1/usr/share/man/man8"
+    python3 packaging/debian/manual.py "$2" "/usr/share/doc/$1/$3" | gzip -9n >"$stage/$1/usr/share/man/man8/$(basename "$2").8.gz"
+}
+
 control() { # PACKAGE DEPENDS DESCRIPTION [RECOMMENDS]
     local root=$stage/$1
     mkdir -p "$root/DEBIAN" "$root/usr/share/doc/$1"
@@ -86,6 +91,7 @@ install -D -m 0644 packaging/debian/settings/agent.toml "$agent/etc/island/agent
 install -D -m 0644 docs/owners.md "$agent/usr/share/doc/island-agent/owners.md"
 install -D -m 0644 docs/security.md "$agent/usr/share/doc/island-agent/security.md"
 install -D -m 0644 docs/gpu.md "$agent/usr/share/doc/island-agent/gpu.md"
+manual island-agent "$resident/island-agent" owners.md
 control island-agent "libc6 (>= 2.36), libgcc-s1, libstdc++6, libgomp1, systemd, ca-certificates" "makes this machine an Island: runs jobs of an Island network
  The agent joins a coordinator, reports the load of the machine, and runs other
  people's jobs in sandboxed workers, within the limits that its owner sets. It
@@ -98,7 +104,8 @@ install -D -m 0644 systemd/island-coordinator.sysusers "$coordinator/usr/lib/sys
 install -D -m 0644 systemd/island-coordinator.tmpfiles "$coordinator/usr/lib/tmpfiles.d/island-coordinator.conf"
 install -D -m 0644 packaging/debian/settings/coordinator.toml "$coordinator/etc/island/coordinator.toml"
 install -D -m 0644 docs/operators.md "$coordinator/usr/share/doc/island-coordinator/operators.md"
-for file in packaging/alerts/island.yml packaging/dashboards/*.json; do
+manual island-coordinator "$built/island-coordinator" operators.md
+for file in packaging/alerts/{island,prometheus}.yml packaging/dashboards/*.json; do
     install -D -m 0644 "$file" "$coordinator/usr/share/island/${file#packaging/}"
 done
 (cd cargos && find . -path ./programs -prune -o -path ./fixtures -prune -o -path ./images -prune -o -name '*.toml' -print0) |

@@ -50,9 +50,13 @@ done < <(find "$work" -type f -print0)
 cargos() { (cd "$1" && find . \( -path ./programs -o -path ./fixtures -o -path ./images -o -path ./built \) -prune -o -name '*.toml' -print | LC_ALL=C sort); }
 diff <(cargos cargos) <(cargos "$coordinator/usr/share/island/cargos") >&2 || fail "island-coordinator lacks Cargos of the catalogue"
 
-# --- The command line has its manual and completions, and every unit a document that is installed.
+# --- The programs have their manuals, the command line completions, and every unit a document that is installed.
 for file in man/man1/island.1.gz man/man1/island-jobs-stream.1.gz bash-completion/completions/island zsh/vendor-completions/_island fish/vendor_completions.d/island.fish; do
     [ -s "$work/island/usr/share/$file" ] || fail "island lacks $file"
+done
+for section in 'island-agent enroll' 'island-coordinator admin account create' 'island-coordinator init'; do
+    pages=$work/${section%% *}/usr/share/man/man8/${section%% *}.8.gz
+    [ -s "$pages" ] && zcat "$pages" | sed 's/\\-/-/g' | grep -x "\.SH $section" >/dev/null || fail "${section%% *} has no manual of \`$section\`"
 done
 while IFS=: read -r unit document; do
     for address in $document; do
@@ -61,7 +65,7 @@ while IFS=: read -r unit document; do
 done < <(grep -HoP '(?<=^Documentation=).*' systemd/*.service systemd/*.timer systemd/*.path)
 
 # --- What operators watch a network with.
-for file in packaging/alerts/island.yml packaging/dashboards/*.json; do
+for file in packaging/alerts/{island,prometheus}.yml packaging/dashboards/*.json; do
     cmp -s "$file" "$coordinator/usr/share/island/${file#packaging/}" || fail "island-coordinator lacks $file"
 done
 
@@ -87,6 +91,35 @@ for unit in systemd/*.service systemd/*.timer systemd/*.path; do
     [ -n "$installed" ] || { fail "no package contains $unit"; continue; }
     cmp -s "$unit" "$installed" || fail "$installed is not $unit"
     case $unit in *.path|*.timer) [ -f "${installed%.*}.service" ] || fail "$unit starts ${installed%.*}.service, which its package does not contain" ;; esac
+done
+
+# --- What the packages' scripts make systemd do, where all units are disabled. An upgrade leaves them so, and a removed package leaves no program running.
+mkdir "$work/stubs" "$work/etc"
+for program in systemctl systemd-sysusers systemd-tmpfiles; do
+    printf '#!/bin/sh\necho "%s $*" >>"$CALLS"\n[ "$1 $2" != "--quiet is-enabled" ]\n' "$program" >"$work/stubs/$program"
+    chmod 0755 "$work/stubs/$program"
+done
+calls() { # PACKAGE SCRIPT ARGUMENT...
+    local script=packaging/debian/$1.$2
+    shift 2
+    : >"$work/calls"
+    [ ! -f "$script" ] || sed "s#/run/systemd/system#/#; s#/etc/island#$work/etc#g" "$script" | CALLS=$work/calls PATH=$work/stubs:$PATH sh -s -- "$@" >/dev/null
+    cat "$work/calls"
+}
+for package in island-agent island-coordinator island-nats; do
+    upgraded=$(calls "$package" postinst configure 0.0.1)
+    ! grep -qE ' (enable|restart) ' <<<"$upgraded" || fail "an upgrade of $package starts or enables what is disabled: $upgraded"
+    grep -q " try-restart .*$package.service" <<<"$upgraded" || fail "an upgrade of $package leaves its former program running: $upgraded"
+    calls "$package" prerm remove | grep -q " stop .*$package.service" || fail "$package.service goes on without its package"
+done
+for package in island-agent island-nats; do
+    calls "$package" postinst configure '' | grep -q " enable $package.service" || fail "$package.service is not enabled"
+done
+# A migration that takes minutes must not count as a failed start.
+grep -q '^TimeoutStartSec=1h$' systemd/island-coordinator.service || fail "the coordinator has no time to migrate"
+# Both services are in the group that reads the keys of certificates.
+for package in island-coordinator island-nats; do
+    grep -qx "m $package island-tls" "$work/$package/usr/lib/sysusers.d/$package.conf" || fail "$package is not in the group island-tls"
 done
 
 [ "$failures" = 0 ] || exit 1

@@ -52,6 +52,13 @@ settings = next(item for (kind, _), item in network.items() if kind == "ConfigMa
 pod = network["Deployment", "island-coordinator"]["spec"]["template"]["spec"]
 for started in [*pod["initContainers"], *pod["containers"]]:
     subprocess.run([*started["command"], "--help"], check=True, stdout=subprocess.DEVNULL)
+# A pod gets no new connections when it stops: its endpoints are removed before.
+[serving] = pod["containers"]
+pause = int(serving["lifecycle"]["preStop"]["exec"]["command"][1])
+assert 0 < pause < pod["terminationGracePeriodSeconds"] - 15, pause
+# Coordinators reach NATS, PostgreSQL, names, and webhooks and providers at the port of HTTPS.
+egress = {port["port"] for rule in network["NetworkPolicy", "island-coordinator"]["spec"]["egress"] for port in rule["ports"]}
+assert {4222, 5432, 443, 53} <= egress, egress
 # Services and disruption budgets name pods that there are.
 for kind, name in network:
     item = network[kind, name]["spec"] if "spec" in network[kind, name] else {}

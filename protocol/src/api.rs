@@ -170,9 +170,16 @@ pub struct JobView {
     pub waiting_reason: Option<String>,
     /// Time of acceptance.
     pub created_at: Timestamp,
+    /// Time at which an Island first accepted the job. Absent if a coordinator stopped before it was stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placed_at: Option<Timestamp>,
     /// Time at which the execution began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
+    /// Time at which the first part of the output arrived. Absent if the output came whole, with the end, or a coordinator stopped before
+    /// the time was stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_output_at: Option<Timestamp>,
     /// Time of the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,

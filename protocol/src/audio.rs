@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::chat::null_as_default;
+use crate::{chat::null_as_default, preferences::Preferences};
 
 /// A request for the text of a sound file. It is sent as `multipart/form-data`; unknown fields are ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,6 +40,9 @@ pub struct AudioRequest {
     #[serde(default, deserialize_with = "null_as_default")]
     #[cfg_attr(feature = "openapi", schemars(with = "Option<bool>", extend("enum" = [false, null])))]
     pub stream: bool,
+    /// Which Islands may serve the request, as JSON. `provider` is another name of the field.
+    #[serde(default, alias = "provider", skip_serializing_if = "Option::is_none")]
+    pub preferences: Option<Preferences>,
 }
 
 /// Answer in the format `json`.

@@ -481,6 +481,9 @@ pub struct EmbeddingsRequest {
     /// Name of one of the model's prompts, such as `query`, to prepend to every text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
+    /// Which Islands may serve the request. `provider` is another name of the field.
+    #[serde(default, alias = "provider", skip_serializing_if = "Option::is_none")]
+    pub preferences: Option<Preferences>,
 }
 
 /// Answer to a request for embeddings.

@@ -145,6 +145,9 @@ pub enum JobEvent {
         /// Why the reply ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         finish_reason: Option<FinishReason>,
+        /// The stop text that ended the reply.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stop_text: Option<String>,
     },
     /// The job failed, was cancelled or timed out: always the last event.
     Error {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::preferences::Preferences;
+
 /// A request for images. Unknown fields are ignored, as in chat requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
@@ -60,6 +62,9 @@ pub struct ImagesRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(extend("maxLength" = 64)))]
     pub scheduler: Option<String>,
+    /// Which Islands may serve the request. `provider` is another name of the field.
+    #[serde(default, alias = "provider", skip_serializing_if = "Option::is_none")]
+    pub preferences: Option<Preferences>,
 }
 
 /// A request for images that are made from a given one. It is sent as `multipart/form-data`; unknown fields are ignored.

@@ -230,6 +230,9 @@ pub enum Outcome {
         /// Why the reply ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         finish_reason: Option<FinishReason>,
+        /// The stop text that ended the reply.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stop_text: Option<String>,
     },
     /// It failed.
     Failed {

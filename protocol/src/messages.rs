@@ -32,9 +32,9 @@ pub struct MessagesRequest {
     #[serde(default, deserialize_with = "null_as_default")]
     #[cfg_attr(feature = "openapi", schemars(with = "Option<bool>"))]
     pub stream: bool,
-    /// Up to 4 strings that end the reply.
+    /// Up to 16 strings that end the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schemars(extend("maxItems" = 4, "items" = {"type": "string", "minLength": 1})))]
+    #[cfg_attr(feature = "openapi", schemars(extend("maxItems" = 16, "items" = {"type": "string", "minLength": 1})))]
     pub stop_sequences: Option<Vec<String>>,
     /// 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -138,7 +138,7 @@ pub struct InputMessage {
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Tool {
     /// Its name.
-    #[cfg_attr(feature = "openapi", schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$")))]
+    #[cfg_attr(feature = "openapi", schemars(regex(pattern = "^[A-Za-z0-9_-]{1,128}$")))]
     pub name: String,
     /// What it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,6 +160,9 @@ pub struct ToolChoice {
     /// The function, for the type `tool`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Whether a reply may have at most one call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disable_parallel_tool_use: Option<bool>,
 }
 
 /// How a model reasons before it answers.
@@ -191,9 +194,9 @@ pub struct MessageReply {
     pub model: String,
     /// Its blocks, in order.
     pub content: Vec<Block>,
-    /// Why it ended: `end_turn`, `max_tokens` or `tool_use`; null in a stream's first event.
+    /// Why it ended: `end_turn`, `max_tokens`, `stop_sequence` or `tool_use`; null in a stream's first event.
     pub stop_reason: Option<String>,
-    /// Always null: which stop text ended a reply is not reported.
+    /// The stop text that ended it.
     pub stop_sequence: Option<String>,
     /// Token counts.
     pub usage: MessageUsage,
@@ -317,8 +320,8 @@ pub enum BlockDelta {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct MessageEnd {
-    /// `end_turn`, `max_tokens` or `tool_use`.
+    /// `end_turn`, `max_tokens`, `stop_sequence` or `tool_use`.
     pub stop_reason: String,
-    /// Always null.
+    /// The stop text that ended it.
     pub stop_sequence: Option<String>,
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::preferences::Preferences;
+
 /// The categories of OpenAI's API.
 pub const CATEGORIES: [&str; 13] = [
     "harassment",
@@ -40,6 +42,9 @@ pub struct ModerationRequest {
     /// Slug or alias of a Cargo that moderates; if absent, or one of OpenAI's names, the nearest that an Island can run now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Which Islands may serve the request. `provider` is another name of the field.
+    #[serde(default, alias = "provider", skip_serializing_if = "Option::is_none")]
+    pub preferences: Option<Preferences>,
 }
 
 /// The judged texts.

@@ -30,7 +30,7 @@ pub struct Preferences {
     /// What decides among Islands, and among the models of a request that names several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort: Option<Sort>,
-    /// Maximum credits that the request may cost.
+    /// Maximum credits that each job of the request may cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(extend("minimum" = 0)))]
     pub max_price: Option<MicroCredits>,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{chat::null_as_default, job::Usage};
+use crate::{chat::null_as_default, job::Usage, preferences::Preferences};
 
 /// A request to order documents by their relevance to a query.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub struct RerankRequest {
     #[serde(default, deserialize_with = "null_as_default")]
     #[cfg_attr(feature = "openapi", schemars(with = "Option<bool>"))]
     pub return_documents: bool,
+    /// Which Islands may serve the request. `provider` is another name of the field.
+    #[serde(default, alias = "provider", skip_serializing_if = "Option::is_none")]
+    pub preferences: Option<Preferences>,
 }
 
 /// A document, as a string or as an object.

@@ -21,7 +21,7 @@ pub struct ResponseRequest {
     #[serde(default, deserialize_with = "null_as_default")]
     #[cfg_attr(feature = "openapi", schemars(with = "Option<String>"))]
     pub model: String,
-    /// A text, or a list of items: messages, function calls and their results, and reasoning.
+    /// A text, or a list of items: messages, function calls and their results, reasoning, and references to items of stored responses.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
         {"type": "string"},

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::preferences::Preferences;
+
 /// A request to speak a text.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
@@ -36,6 +38,9 @@ pub struct SpeechRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["audio", "sse", null])))]
     pub stream_format: Option<String>,
+    /// Which Islands may serve the request. `provider` is another name of the field.
+    #[serde(default, alias = "provider", skip_serializing_if = "Option::is_none")]
+    pub preferences: Option<Preferences>,
 }
 
 /// An event of a stream.

@@ -308,6 +308,7 @@ fn output_with_every_event() {
                 usage: Usage { device: Some("webgpu: GPU".into()), ..Usage::tokens(3, 2) },
                 output: None,
                 finish_reason: Some(FinishReason::Stop),
+                stop_text: Some("END".into()),
             },
         },
     ];
@@ -386,7 +387,12 @@ fn job_events() {
         JobEvent::Progress { step: 1, total: 2, phase: None },
         JobEvent::token("Hi".into()),
         JobEvent::Image(image),
-        JobEvent::Done { usage: Usage::tokens(3, 2), output: None, finish_reason: None },
+        JobEvent::Done {
+            usage: Usage::tokens(3, 2),
+            output: None,
+            finish_reason: Some(FinishReason::Stop),
+            stop_text: Some("END".into()),
+        },
         JobEvent::Error { error: "the worker died".into(), code: "runtime_crashed".into() },
     ];
     let events = (1..).zip(events).map(|(n, event)| Numbered { n, event }).collect();

@@ -20,6 +20,12 @@ pub fn cards_of(devices: &[Device], cards: &[Card]) -> BTreeSet<u32> {
     devices.iter().flat_map(|device| matching(device, devices, cards)).map(|card| card.index).collect()
 }
 
+/// Returns the devices on which an engine runs models: the processor, and those that are GPUs of this machine. A GPU that shares the
+/// processor's memory is not, because no worker is granted it.
+pub fn used<'d>(devices: &'d [Device], cards: &'d [Card]) -> impl Iterator<Item = &'d Device> {
+    devices.iter().filter(move |device| device.is_cpu() || card_of(device, devices, cards).is_some())
+}
+
 fn matching<'c>(
     device: &Device,
     devices: &[Device],
@@ -103,6 +109,20 @@ mod tests {
         cards[1].seen.vendor = Vendor::Software;
         assert_eq!(owned(std::slice::from_ref(&emulated), &cards), [1]);
         assert_eq!(owned(&[emulated, device("vulkan", "A", None)], &cards), [0, 1]);
+    }
+
+    #[test]
+    fn a_gpu_that_is_part_of_the_processor_is_not_used() {
+        let devices = [
+            device("vulkan", "A", Some("0000:00:00.0")),
+            device("vulkan", "Graphics", Some("0000:00:02.0")),
+            Device::cpu(),
+        ];
+        let names = |cards: &[Card]| -> Vec<String> {
+            used(&devices, cards).map(|device| device.name.clone()).collect()
+        };
+        assert_eq!(names(&gpus(&[0])), ["A", "CPU"]);
+        assert_eq!(names(&[]), ["CPU"], "a machine without another GPU");
     }
 
     #[test]

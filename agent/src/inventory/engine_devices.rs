@@ -5,7 +5,7 @@ use island_runtimes_worker::launch::ProbeReport;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    devices::{card_of, cards_of},
+    devices::{card_of, cards_of, used},
     gpu::{Card, Vendor},
 };
 
@@ -51,7 +51,7 @@ impl EngineDevices {
     /// Describes an engine by its probe.
     pub fn of(engine: &str, report: &ProbeReport, cards: &[Card]) -> Self {
         let mut devices: Vec<UsedDevice> = Vec::new();
-        for device in &report.devices {
+        for device in used(&report.devices, cards) {
             let card = card_of(device, &report.devices, cards);
             let (gpu, name) = match card {
                 Some(card) => (Some(card.index), card.seen.name.clone()),
@@ -174,12 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_no_card_is_shown_without_a_number() {
-        let engine = EngineDevices::of(
-            "coreml",
-            &report(&[("metal", "Apple M2", None), ("cpu", "CPU", None)], &[]),
-            &[],
-        );
-        assert_eq!(lines(&engine), "coreml: Metal on Apple M2");
+    fn a_gpu_that_is_no_card_runs_no_models() {
+        let integrated = [("vulkan", "Intel(R) UHD Graphics", Some("0000:00:02.0")), ("cpu", "CPU", None)];
+        let engine = EngineDevices::of("llmcpp", &report(&integrated, &[]), &[]);
+        assert_eq!(lines(&engine), "llmcpp: processor");
     }
 }

@@ -1,29 +1,31 @@
-//! Which engines work on this machine: one program per engine in one folder, each probed at the start and when GPUs change.
+//! Which engines work on this machine: one program per engine in one folder, each probed at the start, when GPUs change, and when a worker on
+//! a GPU fails.
+
+mod probe;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
+    sync::Arc,
 };
 
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
     host::{Device, RuntimeReport, SandboxReport},
 };
-use island_runtimes_worker::launch::{ContainerRules, ProbeReport};
-use parking_lot::RwLock;
+use island_runtimes_worker::launch::ContainerRules;
+use parking_lot::{Mutex, RwLock};
 
+use self::probe::{Engine, Engines, Probed, probe_all, program_name};
 use super::{
     devices,
     engine_devices::EngineDevices,
     gpu::{Card, Vendor, own::OwnProcesses},
+    probe_requests::ProbeRequests,
 };
 use crate::derived;
 
-/// Time a program has to answer a probe.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Detail of the containers' probe: why they get no GPU.
+/// Detail of a probe: why the engine gets no GPU.
 const GPU_PROBLEM: &str = "gpu";
 /// Name of the scripted engine.
 const SIMULATED: &str = "simulated";
@@ -35,29 +37,59 @@ pub struct Runtimes {
     simulated: bool,
     containers: ContainerRules,
     engines: RwLock<Engines>,
+    /// The largest number of GPUs that each engine listed since the machine has the same GPUs.
+    most_gpus: Mutex<BTreeMap<String, usize>>,
+    requests: Arc<ProbeRequests>,
     own: OwnProcesses,
-}
-
-type Engines = BTreeMap<String, Result<Engine, String>>;
-
-#[derive(Debug, Clone)]
-struct Engine {
-    binary: PathBuf,
-    report: ProbeReport,
 }
 
 impl Runtimes {
     /// Probes the programs in `bin_dir`. `simulated` includes the scripted engine; `containers` contains the socket of Docker.
     pub async fn probe(bin_dir: &Path, simulated: bool, containers: &ContainerRules) -> Self {
-        let own = OwnProcesses::default();
-        let engines = RwLock::new(probe_all(bin_dir, simulated, containers, &own).await);
-        Self { bin_dir: bin_dir.to_owned(), simulated, containers: containers.clone(), engines, own }
+        let runtimes = Self {
+            bin_dir: bin_dir.to_owned(),
+            simulated,
+            containers: containers.clone(),
+            engines: RwLock::default(),
+            most_gpus: Mutex::default(),
+            requests: Arc::default(),
+            own: OwnProcesses::default(),
+        };
+        runtimes.probe_again(true).await;
+        runtimes
     }
 
-    /// Probes them again: their devices change with the machine's GPUs and drivers.
-    pub async fn probe_again(&self) {
-        let engines = probe_all(&self.bin_dir, self.simulated, &self.containers, &self.own).await;
+    /// Probes them again: their devices change with the machine's GPUs and drivers. `gpus_changed` is whether the machine has other GPUs than
+    /// before. Requests another probe if a program broke down, or if an engine has lost a GPU that the machine still has.
+    pub async fn probe_again(&self, gpus_changed: bool) {
+        let Probed { engines, broke } =
+            probe_all(&self.bin_dir, self.simulated, &self.containers, &self.own).await;
+        let has_lost = self.have_lost_gpus(&engines, gpus_changed);
         *self.engines.write() = engines;
+        if broke || has_lost {
+            self.requests.request();
+        }
+    }
+
+    /// Requests to probe them again.
+    pub fn probe_requests(&self) -> Arc<ProbeRequests> {
+        Arc::clone(&self.requests)
+    }
+
+    /// Notes how many GPUs each engine lists; returns whether one lists fewer than before, though the machine has the same ones.
+    fn have_lost_gpus(&self, engines: &Engines, gpus_changed: bool) -> bool {
+        let mut most = self.most_gpus.lock();
+        if gpus_changed {
+            most.clear();
+        }
+        let mut has_lost = false;
+        for (name, engine) in engines {
+            let now = engine.as_ref().map_or(0, Engine::gpus);
+            let known = most.entry(name.clone()).or_default();
+            has_lost |= now < *known;
+            *known = now.max(*known);
+        }
+        has_lost
     }
 
     /// The processes of this Island: its probes, to which the pool adds its workers.
@@ -138,9 +170,10 @@ impl Runtimes {
             version: engine.as_ref().ok().map(|engine| engine.report.version.clone()),
             simulated: name == SIMULATED,
             backend: engine.as_ref().ok().and_then(|engine| engine.report.backend.clone()),
-            devices: Some(
-                engine.as_ref().map_or_else(|_| Vec::new(), |engine| engine.report.devices.clone()),
-            ),
+            devices: Some(engine.as_ref().map_or_else(
+                |_| Vec::new(),
+                |engine| devices::used(&engine.report.devices, cards).cloned().collect(),
+            )),
             gpus: Some(self.gpus_of(name, engine, cards).into_iter().collect()),
         };
         self.engines.read().iter().map(report).collect()
@@ -149,14 +182,6 @@ impl Runtimes {
     /// The devices of each engine that can use a GPU and works here.
     pub fn engine_devices(&self, cards: &[Card]) -> Vec<EngineDevices> {
         let engines = self.engines.read();
-        let uses_gpus = |name: &str| {
-            match RuntimeType::from(name.to_owned()) {
-                RuntimeType::Llmcpp | RuntimeType::Onnx | RuntimeType::Diffusers => true,
-                // Elsewhere its models run on the processor.
-                RuntimeType::Coreml => cfg!(target_os = "macos"),
-                _ => false,
-            }
-        };
         let described = |(name, engine): (&String, &Result<Engine, String>)| {
             let engine = engine.as_ref().ok().filter(|_| uses_gpus(name))?;
             Some(EngineDevices::of(name, &engine.report, cards))
@@ -172,73 +197,24 @@ impl Runtimes {
     }
 }
 
-async fn probe_all(
-    bin_dir: &Path,
-    simulated: bool,
-    containers: &ContainerRules,
-    own: &OwnProcesses,
-) -> Engines {
-    let real = RuntimeType::ALL.into_iter().map(|kind| kind.as_str().to_owned());
-    let names = real.chain(simulated.then(|| SIMULATED.to_owned()));
-    let probes = names.map(|name| async {
-        let engine = probe(bin_dir, &name, containers, own).await;
-        (name, engine)
-    });
-    futures::future::join_all(probes).await.into_iter().collect()
-}
-
-fn program_name(engine: &str) -> String {
-    format!("island-worker-{engine}")
+/// Whether an engine runs models on GPUs where there are some.
+fn uses_gpus(name: &str) -> bool {
+    match RuntimeType::from(name.to_owned()) {
+        RuntimeType::Llmcpp | RuntimeType::Onnx | RuntimeType::Diffusers => true,
+        // Elsewhere its models run on the processor.
+        RuntimeType::Coreml => cfg!(target_os = "macos"),
+        _ => false,
+    }
 }
 
 fn name_for(cargo: &CargoSpec) -> &str {
     if cargo.is_simulated() { SIMULATED } else { cargo.runtime_type.as_str() }
 }
 
-async fn probe(
-    bin_dir: &Path,
-    name: &str,
-    containers: &ContainerRules,
-    own: &OwnProcesses,
-) -> Result<Engine, String> {
-    let program = program_name(name);
-    let binary = bin_dir.join(&program);
-    if !binary.is_file() {
-        return Err(format!("{program} is not in {}", bin_dir.display()));
-    }
-    let mut command = tokio::process::Command::new(&binary);
-    command
-        .arg("--probe")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .kill_on_drop(true);
-    // The probe must use the daemon that jobs will use, which may differ from that of the agent's environment.
-    match &containers.socket {
-        Some(socket) => command.env("DOCKER_HOST", format!("unix://{}", socket.display())),
-        None => command.env_remove("DOCKER_HOST"),
-    };
-    let child = command.spawn().map_err(|error| format!("{program} cannot be started: {error}"))?;
-    // It may use a GPU meanwhile.
-    let pid = child.id().unwrap_or_default();
-    own.add(pid);
-    let output = tokio::time::timeout(PROBE_TIMEOUT, child.wait_with_output()).await;
-    own.remove(pid);
-    let output = output
-        .map_err(|_| format!("{program} did not answer the probe in time"))?
-        .map_err(|error| format!("{program} cannot be read: {error}"))?;
-    let report: ProbeReport = serde_json::from_slice(&output.stdout)
-        .map_err(|_| format!("{program} ended with {} instead of answering the probe", output.status))?;
-    match report.unavailable {
-        Some(reason) => Err(reason),
-        None => Ok(Engine { binary, report }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
+    use crate::{policy::gpus::tests::card, testing};
     use island_protocol::host::PORTABLE;
     use std::os::unix::fs::PermissionsExt;
 
@@ -246,6 +222,59 @@ mod tests {
         let path = folder.join(name);
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("write");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    }
+
+    fn gpu(number: u32) -> Card {
+        card(number, Vendor::Nvidia, 8000, Ok(0), None)
+    }
+
+    /// The GPUs on which llama.cpp runs models, whether it works, and whether another probe was requested.
+    fn state(runtimes: &Runtimes) -> (Vec<u32>, bool, bool) {
+        let report = runtimes.report(&[gpu(0)]).into_iter().find(|report| report.kind == RuntimeType::Llmcpp);
+        let report = report.expect("a report");
+        let requests = runtimes.probe_requests();
+        // A request is there at once or not at all.
+        let requested = futures::FutureExt::now_or_never(requests.requested()).is_some();
+        (report.gpus.unwrap_or_default(), report.available, requested)
+    }
+
+    /// A probe's answer that names the processor and GPU 0.
+    const BOTH: &str = r#"{"kind":"llmcpp","version":"1","sandbox":{"level":"full"},"devices":[
+        {"api":"vulkan","name":"A","address":"0000:00:00.0"},{"api":"cpu","name":"CPU"}]}"#;
+
+    #[tokio::test]
+    async fn a_driver_that_ends_the_probe_costs_the_gpu_and_not_the_engine() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let ends = r#"[ "$VK_DRIVER_FILES" = /nonexistent ] || kill -KILL $$"#;
+        program(folder.path(), "island-worker-llmcpp", &format!("{ends}\ncat <<'END'\n{BOTH}\nEND"));
+        let runtimes = Runtimes::probe(folder.path(), false, &ContainerRules::default()).await;
+        assert_eq!(state(&runtimes), (vec![], true, true), "and it is tried again");
+        let engines = runtimes.engine_devices(&[gpu(0)]);
+        let notes: Vec<_> = engines.iter().flat_map(EngineDevices::notes).map(|(_, note)| note).collect();
+        assert!(notes.iter().any(|note| note.contains("signal: 9")), "{notes:?}");
+    }
+
+    #[tokio::test]
+    async fn a_lost_gpu_is_looked_for_until_the_machine_has_others() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let alone = r#"{"kind":"llmcpp","version":"1","sandbox":{"level":"full"},"devices":[]}"#;
+        let answer = |text: &str| {
+            program(folder.path(), "island-worker-llmcpp", &format!("cat <<'END'\n{text}\nEND"));
+        };
+        answer(BOTH);
+        let runtimes = Runtimes::probe(folder.path(), false, &ContainerRules::default()).await;
+        assert_eq!(state(&runtimes), (vec![0], true, false));
+        answer(alone);
+        runtimes.probe_again(false).await;
+        assert_eq!(state(&runtimes), (vec![], true, true));
+        runtimes.probe_again(false).await;
+        assert_eq!(state(&runtimes), (vec![], true, true), "it is still missing");
+        answer(BOTH);
+        runtimes.probe_again(false).await;
+        assert_eq!(state(&runtimes), (vec![0], true, false));
+        answer(alone);
+        runtimes.probe_again(true).await;
+        assert_eq!(state(&runtimes), (vec![], true, false), "the machine has other GPUs");
     }
 
     #[tokio::test]

@@ -494,7 +494,7 @@ mod tests {
         let kept = Kept { stored: stored(now + 2 * HOUR_MS, now, None), obtained_ms: 5_000 };
         assert_eq!(kept.stored.life_ms(), 0, "they have expired by this clock");
         assert_eq!(kept.due_ms(), 5_000 + FRESH_MS);
-        let short = Kept { stored: stored(now + 100, now, None), obtained_ms: 5_000 };
+        let short = Kept { stored: stored(now + HOUR_MS - 100, now, None), obtained_ms: 5_000 };
         assert_eq!(short.due_ms(), 5_000 + SHORTEST_MS);
         assert!(kept.is_fresh(5_000 + FRESH_MS - 1) && !kept.is_fresh(5_000 + FRESH_MS));
     }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_nats::{Auth, Client, ConnectOptions, Event, ServerError};
+use async_nats::{Auth, Client, ConnectOptions, Event, ServerError, connection::State};
 use island_coordinator_client::{
     backoff::Backoff,
     transport::{self, PlainText},
@@ -38,6 +38,9 @@ const REGISTER_EVERY: Duration = Duration::from_secs(30);
 const DISPATCH_LIMIT: Duration = Duration::from_secs(20);
 /// Time to wait for the answer to a registration.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Mean time after which an Island without a connection asks the coordinator whether the fabric has another address. Renewals of the token alone
+/// are most of an hour apart.
+const ASK_EVERY: Duration = Duration::from_mins(1);
 
 /// What a session is built from.
 #[derive(Debug)]
@@ -88,6 +91,8 @@ enum SessionError {
     Closed,
     #[error("connected, but no answer to lease renewals arrives")]
     Unresponsive,
+    #[error("the coordinator names another address of the fabric, {0}")]
+    Moved(String),
 }
 
 /// Keeps a session open until stopped.
@@ -124,7 +129,8 @@ pub async fn run(session: Session, stop: CancellationToken) {
 impl Session {
     async fn keep(&self, backoff: &mut Backoff) -> Result<std::convert::Infallible, SessionError> {
         let (events, mut inbox) = mpsc::unbounded_channel();
-        let client = self.connect(events).await?;
+        let url = self.address();
+        let client = self.connect(&url, events).await?;
         self.note_external(&client);
         let mut messages = dispatch::subscribe(&client, self.fabric.host_id()).await?;
         self.fabric.set_client(Some(client.clone()));
@@ -139,7 +145,9 @@ impl Session {
         let mut fresh_token = self.credentials.changed();
         fresh_token.mark_unchanged();
         let register = self.keep_registered();
-        tokio::pin!(register);
+        let moved = self.moved(&url);
+        let ask = self.ask_without_a_connection(&client);
+        tokio::pin!(register, moved, ask);
         loop {
             tokio::select! {
                 biased;
@@ -165,18 +173,60 @@ impl Session {
                     None => return Err(SessionError::Closed),
                 },
                 () = self.fabric.unresponsive() => return Err(SessionError::Unresponsive),
+                address = &mut moved => return Err(SessionError::Moved(address)),
                 Ok(()) = fresh_token.changed() => {
-                    // The server closes a connection whose token expires; reconnecting first avoids that interruption.
-                    if client.force_reconnect().await.is_err() {
+                    // The server closes a connection whose token expires; reconnecting first avoids that interruption. One that is lost
+                    // is established with the new token anyway.
+                    if client.connection_state() == State::Connected && client.force_reconnect().await.is_err() {
                         return Err(SessionError::Closed);
                     }
                 }
                 () = &mut register => unreachable!("registering never ends"),
+                () = &mut ask => unreachable!("asking never ends"),
             }
         }
     }
 
-    async fn connect(&self, events: mpsc::UnboundedSender<Event>) -> Result<Client, SessionError> {
+    /// Where the fabric is: as the owner or the coordinator states.
+    fn address(&self) -> String {
+        self.nats_url.clone().unwrap_or_else(|| self.credentials.current().nats_url)
+    }
+
+    /// Waits until the coordinator names another address than `from` and the fabric can be used there; returns it. Until then the
+    /// connection stays: the new address may be wrong, or closed by a firewall.
+    async fn moved(&self, from: &str) -> String {
+        let mut renewed = self.credentials.changed();
+        loop {
+            renewed.mark_unchanged();
+            let address = self.address();
+            if address != from {
+                let (events, _unread) = mpsc::unbounded_channel();
+                match self.connect(&address, events).await {
+                    Ok(_) => return address,
+                    Err(error) => tracing::warn!(
+                        error = %Chain(&error),
+                        "the coordinator names another address of the fabric, which cannot be used; staying at {from}"
+                    ),
+                }
+            }
+            if renewed.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Renews the credentials, which contain the address of the fabric, while there is no connection to it. At a random time, because all Islands
+    /// lose a server at the same moment.
+    async fn ask_without_a_connection(&self, client: &Client) {
+        loop {
+            tokio::time::sleep(ASK_EVERY.mul_f64(0.5 + rand::random::<f64>())).await;
+            if client.connection_state() != State::Connected {
+                self.credentials.renew_now();
+            }
+        }
+    }
+
+    async fn connect(&self, url: &str, events: mpsc::UnboundedSender<Event>) -> Result<Client, SessionError> {
         let (identity, credentials) = (Arc::clone(&self.identity), Arc::clone(&self.credentials));
         let options = ConnectOptions::with_auth_callback(move |nonce| {
             let (signature, jwt) = (identity.sign(&nonce), credentials.current().user_jwt);
@@ -187,10 +237,9 @@ impl Session {
                 Ok(auth)
             }
         });
-        let url = self.nats_url.clone().unwrap_or_else(|| self.credentials.current().nats_url);
         let host = self.fabric.host_id();
         // The coordinator's address as well: it must not make this Island show its token to the network in between.
-        transport::fabric(options, &url, self.allow_plaintext)?
+        transport::fabric(options, url, self.allow_plaintext)?
             .name(format!("island-agent {host}"))
             .custom_inbox_prefix(subjects::inbox_prefix(host))
             .ping_interval(Duration::from_secs(10))
@@ -199,13 +248,13 @@ impl Session {
                 let _ = events.send(event);
                 async {}
             })
-            .connect(fabric_servers(&url))
+            .connect(fabric_servers(url))
             .await
             .map_err(|error| {
-                if transport::is_encrypted(&url, self.allow_plaintext) {
-                    SessionError::ConnectEncrypted(url, error)
+                if transport::is_encrypted(url, self.allow_plaintext) {
+                    SessionError::ConnectEncrypted(url.to_owned(), error)
                 } else {
-                    SessionError::Connect(url, error)
+                    SessionError::Connect(url.to_owned(), error)
                 }
             })
     }

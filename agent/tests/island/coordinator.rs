@@ -75,6 +75,8 @@ pub(crate) struct Received {
     pub(crate) is_slow: bool,
     /// Number of files that are being served slowly.
     pub(crate) sending: usize,
+    /// Address of the fabric in further credentials, if it is not this coordinator's own.
+    pub(crate) nats_url: Option<String>,
 }
 
 impl Received {
@@ -160,11 +162,13 @@ impl Coordinator {
             account_id: None,
         };
         let given = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&given);
+        let (counter, state) = (Arc::clone(&given), Arc::clone(&seen));
         let give = move || async move {
             counter.fetch_add(1, Ordering::Relaxed);
             let expires_at = now().plus_ms(credentials_ms);
-            Json(Data { data: HostCredentials { expires_at, ..credentials } })
+            let elsewhere = state.lock().expect("no panic under this lock").nats_url.clone();
+            let nats_url = elsewhere.unwrap_or_else(|| credentials.nats_url.clone());
+            Json(Data { data: HostCredentials { expires_at, nats_url, ..credentials } })
         };
         let router = Router::new()
             .route("/api/v1/island/enroll", post(give.clone()))

@@ -293,6 +293,24 @@ async fn credentials_are_renewed_before_they_end_and_the_stream_continues() {
 }
 
 #[tokio::test]
+async fn an_island_follows_its_coordinator_to_another_fabric() {
+    // Credentials, which contain the address, are renewed before they end.
+    let mut island = Island::with(30_000, 1500).await;
+    // Nothing listens there.
+    island.coordinator.seen().nats_url = Some("nats://127.0.0.1:1".to_owned());
+    let before = island.coordinator.given();
+    wait_for("renewals", || (island.coordinator.given() >= before + 2).then_some(())).await;
+    beats(&island, 1).await;
+
+    let nats = Nats::start().await;
+    let other = Coordinator::start(&nats.url(), 30_000, 3_600_000).await;
+    island.nats.stop();
+    island.coordinator.seen().nats_url = Some(nats.url());
+    let host = other.wait("registration", |seen| Some(seen.registers.last()?.host_id)).await;
+    assert_eq!(host, island.host);
+}
+
+#[tokio::test]
 async fn lost_messages_are_sent_again_on_request() {
     let island = Island::start().await;
     let key = island.run(&assignment(json!({"prompt": "x", "max_tokens": 60, "delay_ms": 10}))).await;

@@ -90,6 +90,7 @@ fn completed(output: Option<String>) -> AttemptEvent {
         usage: Usage::default(),
         output: output.map(serde_json::Value::String),
         finish_reason: None,
+        stop_text: None,
     };
     AttemptEvent::Ended { outcome }
 }

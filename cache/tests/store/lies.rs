@@ -39,7 +39,7 @@ fn config(dir: &Path, max_bytes: u64) -> CacheConfig {
         beside: Vec::new(),
         hub_endpoint: "http://127.0.0.1:9".to_owned(),
         hub_token: None,
-        hf_home: None,
+        hub_files: None,
         offline: false,
         max_bytes_per_second: None,
     }

@@ -42,7 +42,7 @@ fn config(dir: &Path, hub: &Hub) -> CacheConfig {
         beside: Vec::new(),
         hub_endpoint: hub.url.clone(),
         hub_token: None,
-        hf_home: None,
+        hub_files: None,
         offline: false,
         max_bytes_per_second: None,
     }
@@ -356,14 +356,14 @@ async fn a_cached_file_that_was_changed_is_downloaded_again() {
 async fn hub_files_of_other_programs_are_used_in_place() {
     let hub = Hub::start().await;
     let home = tempfile::tempdir().expect("temporary folder");
-    let repo = home.path().join("hub/models--o--r");
+    let repo = home.path().join("models--o--r");
     fs::create_dir_all(repo.join("snapshots/c0ffee")).expect("folder");
     fs::create_dir_all(repo.join("refs")).expect("folder");
     fs::write(repo.join("refs/main"), "c0ffee").expect("write");
     fs::write(repo.join("snapshots/c0ffee/m.gguf"), "theirs").expect("write");
     let folder = tempfile::tempdir().expect("temporary folder");
-    let hf_home = Some(home.path().to_owned());
-    let cache = Cache::open(CacheConfig { hf_home, ..config(folder.path(), &hub) }).expect("open");
+    let hub_files = Some(home.path().to_owned());
+    let cache = Cache::open(CacheConfig { hub_files, ..config(folder.path(), &hub) }).expect("open");
     let pinned = get(&cache, &artifact("hf://o/r:m.gguf".into(), None)).await.expect("get");
     assert!(pinned.path().starts_with(fs::canonicalize(home.path()).expect("canonical")));
     assert_eq!(hub.requests(), 0);

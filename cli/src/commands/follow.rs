@@ -37,7 +37,7 @@ pub(super) struct Follow {
 
 /// What came first.
 enum Met {
-    Event(Option<Result<Numbered<JobEvent>, ClientError>>),
+    Event(Option<Result<Box<Numbered<JobEvent>>, ClientError>>),
     Signal(Stop),
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn follow(client: &Client, job: JobId, how: Follow, output: &Ou
                 tokio::select! {
                     biased;
                     stop = signals.asked_to_stop() => break Met::Signal(stop),
-                    event = &mut next => break Met::Event(event),
+                    event = &mut next => break Met::Event(event.map(|event| event.map(Box::new))),
                     reasons = patience.reasons(), if printer.is_waiting() => {
                         if let Some(reasons) = reasons {
                             printer.waiting(&reasons);
@@ -65,7 +65,7 @@ pub(super) async fn follow(client: &Client, job: JobId, how: Follow, output: &Ou
             }
         };
         let event = match met {
-            Met::Event(Some(Ok(event))) => event,
+            Met::Event(Some(Ok(event))) => *event,
             Met::Event(Some(Err(error))) => {
                 printer.clear();
                 return Err(not_followed(client, job, error, &how, output).await);

@@ -287,7 +287,8 @@ const JOB: &str = r#"{"data":{"id":"JOB","workload_id":7,"workload_slug":"llm-ch
 const WHOLE_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"llm-chat","status":"completed",
     "input":{"prompt":"Hello"},"output":"Hello, world.","usage":{"prompt_tokens":3,"completion_tokens":4,
     "total_tokens":7,"credits_used":0.5},"created_at":"2026-11-20T12:00:00.000Z",
-    "started_at":"2026-11-20T12:00:01.000Z","completed_at":"2026-11-20T12:00:02.500Z","duration_ms":1500}}"#;
+    "placed_at":"2026-11-20T12:00:00.500Z","started_at":"2026-11-20T12:00:01.000Z",
+    "first_output_at":"2026-11-20T12:00:01.250Z","completed_at":"2026-11-20T12:00:02.500Z","duration_ms":1500}}"#;
 const FAILED_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"llm-chat","status":"failed",
     "input":{"prompt":"Hello"},"error":{"code":"island_lost","message":"the Island vanished"},
     "created_at":"2026-11-20T12:00:00.000Z","completed_at":"2026-11-20T12:01:00.000Z","duration_ms":61000}}"#;

@@ -325,6 +325,10 @@ pub enum Kind {
 }
 
 impl Field {
+    fn is_wrong(&self) -> bool {
+        !self.error.is_empty()
+    }
+
     /// A field without a value.
     pub fn new(name: &str, label: &str, kind: Kind) -> Self {
         Self { name: name.to_owned(), label: label.to_owned(), kind, ..Self::default() }
@@ -540,6 +544,15 @@ mod tests {
         let html = Block::Form(form.confirm("It is gone.")).render().expect("rendered");
         let (summary, text) = (html.find("<summary"), html.find("<p>It is gone.</p>"));
         assert!(summary.is_some() && summary < text && text < html.find("<button"), "{html}");
+    }
+
+    #[test]
+    fn a_wrong_field_is_one_for_who_cannot_see_it() {
+        let wrong = Field { error: "too long".to_owned(), ..Field::line("bad", "x") };
+        let form = Form::post("/x", "Send", vec![Field::line("good", "x"), wrong]);
+        let html = Block::Form(form).render().expect("rendered");
+        assert!(html.contains("name=\"good\" aria-invalid=\"false\""), "{html}");
+        assert!(html.contains("name=\"bad\" aria-invalid=\"true\""), "{html}");
     }
 
     #[test]

@@ -1,32 +1,34 @@
 //! Islands: all of the network, and what their owners see of their own.
 
+mod control;
+mod load;
+
 use axum::{extract::Path, response::Response};
 use island_protocol::{
     api::{
-        Data, HostControl, HostView, Page, Pair,
+        Data, HostView, Page, Pair,
         advice::{Advice, Change, Improvement},
         recommendation::Recommendations,
     },
-    fabric::{Heartbeat, RefusalCount},
-    host::{ControlState, GpuLoad, HostModel, Order, RunningJob, SandboxLevel},
+    fabric::Heartbeat,
+    host::SandboxLevel,
 };
 
-use super::{duration, megabytes};
+pub(super) use self::control::order;
+use self::{
+    control::control,
+    load::{alerts, load, refusals},
+};
+use super::megabytes;
 use crate::{
     backend::{add_parameter, encoded},
     form::Posted,
     session::{OwnIsland, paths},
     texts::{fill, t},
-    view::{Block, Card, Cell, Field, Form, Kind, Pager, Table, Tile, Tone},
+    view::{Block, Card, Cell, Field, Form, Kind, Pager, Table, Tone},
     web::{Member, done},
 };
 
-/// Degrees Celsius above which a GPU is named as hot.
-const HOT_C: u32 = 85;
-/// Part of the disk above which it is named as full.
-const FULL: f64 = 0.95;
-/// Files of models in one page, the largest first.
-const MODELS: usize = 30;
 /// Islands in one page.
 const PAGE: u64 = 60;
 
@@ -150,31 +152,6 @@ fn card(island: &HostView, heartbeat: Option<&Heartbeat>) -> Card {
     }
 }
 
-/// What an owner should know at once.
-fn alerts(island: &HostView, heartbeat: Option<&Heartbeat>) -> Vec<Block> {
-    let mut alerts = Vec::new();
-    let mut add = |tone, key: &str, value: &str| {
-        alerts.push(Block::Notice(tone, fill(key, &[("name", &island.name), ("value", value)])));
-    };
-    if island.status == "offline" {
-        add(Tone::Bad, "alert.offline", "");
-    }
-    if island.status == "suspended" {
-        add(Tone::Bad, "alert.suspended", "");
-    }
-    let Some(heartbeat) = heartbeat else { return alerts };
-    let hot =
-        heartbeat.gpus.iter().filter_map(|gpu| gpu.temperature_c).filter(|degrees| *degrees > HOT_C).max();
-    if let Some(degrees) = hot {
-        add(Tone::Warn, "alert.hot", &degrees.to_string());
-    }
-    let system = &heartbeat.system;
-    if system.disk_total_gb > 0.0 && system.disk_used_gb / system.disk_total_gb > FULL {
-        add(Tone::Warn, "alert.disk", &format!("{:.0}", system.disk_total_gb - system.disk_used_gb));
-    }
-    alerts
-}
-
 /// `POST /console/islands`: ties an Island to the account by its code.
 pub(super) async fn pair(member: Member, posted: Posted) -> Response {
     let request = Pair { code: posted.get("code").to_owned() };
@@ -247,27 +224,6 @@ pub(super) async fn get(member: Member, Path(id): Path<String>) -> Response {
     member.page(island.name.clone(), "", blocks)
 }
 
-/// Why the Island refused jobs since its agent started.
-fn refusals(heartbeat: &Heartbeat) -> Block {
-    let row = |one: &RefusalCount| {
-        let reason = serde_json::to_value(one.reason).ok();
-        let reason = reason.as_ref().and_then(|name| name.as_str()).unwrap_or("other");
-        vec![
-            Cell::text(t(&format!("refusal.{reason}"))),
-            Cell::number(one.times),
-            Cell::text(one.latest.clone()),
-        ]
-    };
-    let columns = ["refusal.reason", "refusal.times", "refusal.latest"];
-    let table = Table {
-        columns: columns.iter().map(|key| t(key).to_owned()).collect(),
-        rows: heartbeat.refusals.iter().map(row).collect(),
-        empty: t("refusal.none").to_owned(),
-        ..Table::default()
-    };
-    Block::Panel(t("refusal.title").to_owned(), vec![Block::Table(table)])
-}
-
 /// Which one change would have earned more yesterday.
 fn improvements(advice: &Advice) -> Block {
     let row = |one: &Improvement| {
@@ -306,141 +262,6 @@ fn change(change: &Change) -> String {
         Change::GpuMemory { mb } => ("advice.gpu_memory", megabytes(*mb)),
     };
     fill(key, &[("value", &value)])
-}
-
-/// Buttons for the orders that the Island accepts remotely, and the commands on the machine.
-fn control(island: &HostView, state: Option<ControlState>) -> Block {
-    let commands = vec![
-        Block::Copy(t("islands.pause").to_owned(), "island-agent pause".to_owned()),
-        Block::Copy(t("islands.resume").to_owned(), "island-agent resume".to_owned()),
-        Block::Copy(t("islands.drain").to_owned(), "island-agent drain".to_owned()),
-    ];
-    let mut blocks = Vec::new();
-    let Some(state) = state.filter(|state| state.allowed) else {
-        let key = if island.status == "offline" { "control.offline" } else { "control.closed" };
-        blocks.push(Block::Text(t(key).to_owned()));
-        blocks.push(Block::Copy(t("control.allow").to_owned(), "[control]\nallow_remote = true".to_owned()));
-        blocks.extend(commands);
-        return Block::Panel(t("islands.control").to_owned(), blocks);
-    };
-    let key = match (state.order, state.remote) {
-        (None | Some(Order::Resume), _) => "control.rules",
-        (Some(Order::Pause), true) => "control.paused",
-        (Some(Order::Drain), true) => "control.draining",
-        (Some(_), false) => "control.local",
-    };
-    blocks.push(Block::Text(t(key).to_owned()));
-    let button = |order: Order, key: &str| {
-        let label = format!("{} {}", t(key), island.name);
-        Form::button(format!("/console/islands/{}/{}", island.id, order.as_str()), t(key), label)
-    };
-    let mut forms = Vec::new();
-    if state.order.is_some() {
-        forms.push(button(Order::Resume, "islands.resume"));
-    }
-    if state.order != Some(Order::Pause) {
-        forms.push(button(Order::Pause, "islands.pause").bad().confirm(t("islands.pause_confirm")));
-    }
-    if state.order.is_none() {
-        forms.push(button(Order::Drain, "islands.drain"));
-    }
-    blocks.push(Block::Facts(vec![(t("keys.change").to_owned(), Cell::Actions(forms))]));
-    blocks.push(Block::Fold(t("control.here").to_owned(), commands));
-    Block::Panel(t("islands.control").to_owned(), blocks)
-}
-
-/// `POST /console/islands/:id/pause`, `/drain` and `/resume`.
-pub(super) async fn order(member: Member, Path((id, verb)): Path<(String, String)>) -> Response {
-    let Ok(order) = verb.parse::<Order>() else {
-        return crate::web::not_found(&member.visit, Some(&member.who));
-    };
-    let page = format!("/console/islands/{}", encoded(&id));
-    let path = format!("/hosts/{}/{}", encoded(&id), order.as_str());
-    match member.visit.api.post::<Data<HostControl>>(&path, &()).await {
-        Ok(_) => done(&page, &format!("ordered_{}", order.as_str())),
-        Err(failure) => member.failed(failure, &page),
-    }
-}
-
-/// What an Island does now.
-fn load(heartbeat: &Heartbeat) -> Vec<Block> {
-    let system = &heartbeat.system;
-    let mut blocks = vec![Block::Tiles(vec![
-        Tile::new(t("islands.processor"), Cell::number(format!("{:.0} %", system.cpu_percent))),
-        Tile::new(
-            t("islands.memory"),
-            Cell::number(format!(
-                "{} / {}",
-                megabytes(system.memory_used_mb),
-                megabytes(system.memory_total_mb)
-            )),
-        ),
-        Tile::new(
-            t("islands.disk"),
-            Cell::number(format!("{:.0} / {:.0} GB", system.disk_used_gb, system.disk_total_gb)),
-        ),
-        Tile::new(t("islands.agent"), Cell::text(heartbeat.agent_version.clone())),
-    ])];
-    let table = |title: &str, columns: &[&str], rows: Vec<Vec<Cell>>, empty: &str| {
-        let columns = columns.iter().map(|key| t(key).to_owned()).collect();
-        let table = Table { columns, rows, empty: t(empty).to_owned(), ..Table::default() };
-        Block::Panel(t(title).to_owned(), vec![Block::Table(table)])
-    };
-    let gpu = |gpu: &GpuLoad| {
-        let percent =
-            |part: Option<u32>| part.map_or(Cell::Nothing, |part| Cell::number(format!("{part} %")));
-        let used = gpu.memory_used_mb.map_or_else(|| "–".to_owned(), megabytes);
-        vec![
-            Cell::number(gpu.index),
-            percent(gpu.utilization_percent),
-            Cell::number(format!("{used} / {}", megabytes(gpu.memory_total_mb))),
-            gpu.temperature_c.map_or(Cell::Nothing, |degrees| Cell::number(format!("{degrees} °C"))),
-            gpu.power_draw_w.map_or(Cell::Nothing, |watts| Cell::number(format!("{watts:.0} W"))),
-        ]
-    };
-    if !heartbeat.gpus.is_empty() {
-        blocks.push(table(
-            "islands.gpus",
-            &["islands.gpu", "islands.busy", "islands.memory", "islands.heat", "islands.power"],
-            heartbeat.gpus.iter().map(gpu).collect(),
-            "islands.no_gpu",
-        ));
-    }
-    let job = |job: &RunningJob| {
-        vec![
-            Cell::Code(job.slug.to_string()),
-            Cell::text(super::jobs::phase(&job.phase)),
-            Cell::number(duration(job.duration_ms)),
-        ]
-    };
-    blocks.push(table(
-        "islands.jobs",
-        &["jobs.cargo", "islands.phase", "jobs.duration"],
-        heartbeat.jobs.iter().map(job).collect(),
-        "islands.no_jobs",
-    ));
-    let memory = |mb: u64| if mb == 0 { Cell::Nothing } else { Cell::number(megabytes(mb)) };
-    let model = |model: &HostModel| {
-        let name = model.url.rsplit('/').next().unwrap_or(&model.url).to_owned();
-        let state = if model.warm { (Tone::Good, "islands.warm") } else { (Tone::Plain, "islands.on_disk") };
-        vec![
-            Cell::Code(name),
-            Cell::number(megabytes(model.size_mb)),
-            memory(model.ram_mb),
-            memory(model.vram_mb),
-            Cell::Badge(state.0, t(state.1).to_owned()),
-        ]
-    };
-    // The files of a model are listed one by one, and the small ones are many.
-    let mut models: Vec<&HostModel> = heartbeat.models.iter().collect();
-    models.sort_by_key(|model| std::cmp::Reverse((model.warm, model.size_mb)));
-    blocks.push(table(
-        "islands.models",
-        &["islands.model", "islands.size", "islands.memory", "islands.gpu_memory", "islands.state"],
-        models.into_iter().take(MODELS).map(model).collect(),
-        "islands.no_models",
-    ));
-    blocks
 }
 
 fn hardware(island: &HostView) -> Vec<Block> {
@@ -490,23 +311,4 @@ fn hardware(island: &HostView) -> Vec<Block> {
         Block::Panel(t("islands.hardware").to_owned(), vec![Block::Facts(facts)]),
         Block::Panel(t("islands.engines").to_owned(), vec![Block::Table(table)]),
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use island_protocol::fabric::RefusalReason;
-
-    use crate::texts;
-
-    #[test]
-    fn every_reason_of_a_refusal_has_a_text() {
-        use RefusalReason::*;
-        let all =
-            [NoSlot, NoRam, NoVram, NoDisk, NoRuntime, Draining, WeakSandbox, NotAllowed, Invalid, Other];
-        for reason in all {
-            let name = serde_json::to_value(reason).expect("JSON");
-            let key = format!("refusal.{}", name.as_str().expect("a name"));
-            assert!(texts::find(&key).is_some(), "{key}");
-        }
-    }
 }

@@ -1,5 +1,7 @@
 //! Jobs: the list, one job live, and its result.
 
+mod timeline;
+
 use askama::Template;
 use axum::{
     Json,
@@ -16,31 +18,17 @@ use island_protocol::{
 };
 use serde_json::{Value, json};
 
-use super::{duration, status};
+use self::timeline::{Step, steps};
+use super::{duration, keys::now, status};
 use crate::{
     backend::{ApiFailure, add_parameter, encoded},
     output,
-    texts::{find, t},
+    texts::{PHASES, find, t},
     view::{Block, Cell, Field, Form, Frame, Kind, Pager, Shown, Table, Tone},
     web::{Member, Visit, done, html},
 };
 
 const PAGE: &str = "/console/jobs";
-/// Phases of a job that have a text; others are shown as the engine names them.
-const PHASES: &[&str] = &[
-    "wait",
-    "fetch",
-    "load",
-    "loading",
-    "prompt",
-    "run",
-    "denoise",
-    "speak",
-    "transcribe",
-    "line",
-    "rate_limited",
-    "ended",
-];
 
 /// What the form above the list has, as it was entered.
 #[derive(Debug, Clone, Default)]
@@ -177,7 +165,9 @@ struct Job {
     id: String,
     is_open: bool,
     badge: (Tone, String),
-    steps: Vec<(String, Cell)>,
+    steps: Vec<Step>,
+    /// When the page was made: its script shows times by this clock.
+    now: Timestamp,
     waiting: String,
     /// For the script: of each state the class of its badge and its text, as JSON.
     states: String,
@@ -197,17 +187,13 @@ pub(super) async fn get(member: Member, Path(id): Path<String>) -> Response {
     if is_open {
         frame.scripts = vec!["job.js"];
     }
-    let steps = vec![
-        (t("step.accepted").to_owned(), Cell::Time(job.created_at)),
-        (t("step.started").to_owned(), Cell::time(job.started_at)),
-        (t("step.ended").to_owned(), Cell::time(job.completed_at)),
-    ];
     html(&Job {
         frame,
         id: job.id.to_string(),
         is_open,
         badge: status(job.status),
-        steps,
+        steps: steps(&job),
+        now: now(),
         waiting: job.waiting_reason.clone().unwrap_or_default(),
         states: states(),
         before: before(&job),

@@ -15,7 +15,7 @@ use crate::{
     form::Short,
     guard::is_own_navigation,
     session::{Begun, Provider, SignIn, paths},
-    texts::t,
+    texts::{find, t},
     view::{Block, Cell, Field, Form, Kind, Tone},
     web::{Visit, blocks_page, described, failed},
 };
@@ -25,16 +25,27 @@ const VERIFIER: usize = 64;
 /// Maximum bytes of an address that a sign-in at a provider leads back to.
 const MAX_NEXT: usize = 1024;
 
-/// `GET /console/sign-in`.
-pub(super) async fn page(visit: Visit) -> Response {
+/// `GET /console/sign-in`. With `failed`, a sign-in at the provider ended without a session.
+pub(super) async fn page(visit: Visit, headers: HeaderMap) -> Response {
     match visit.who().await {
         Ok(Some(_)) => Redirect::to(target(visit.param("next").unwrap_or_default())).into_response(),
         Ok(None) => {
-            let next = visit.param("next").unwrap_or_default();
-            show(&visit, None, Entered { next, ..Entered::default() }).await
+            let (_, began_with) = without_next(visit.console.cookies.verifier(&headers).unwrap_or_default());
+            let failure = visit.param("failed").map(failure_text);
+            // The way that the person was on when the sign-in began is in its cookie.
+            let began_with = if failure.is_some() { began_with.as_str() } else { "" };
+            let next = visit.param("next").unwrap_or(began_with);
+            let problem = failure.map(|text| (StatusCode::OK, text.to_owned()));
+            form(&visit, problem, Entered { next, ..Entered::default() }).await
         }
         Err(failure) => failed(&visit, None, failure, "/"),
     }
+}
+
+/// The text of the reason for which a sign-in at a provider failed. Nothing of the address itself is shown: anybody can
+/// make a link to this page.
+fn failure_text(code: &str) -> &'static str {
+    find(&format!("sign_in.failed_{code}")).unwrap_or(t("sign_in.failed"))
 }
 
 /// What is kept when the page is shown again.
@@ -47,20 +58,22 @@ struct Entered<'a> {
 
 /// The page, with what was wrong before.
 async fn show(visit: &Visit, failure: Option<ApiFailure>, entered: Entered<'_>) -> Response {
+    let problem = match failure {
+        Some(ApiFailure::Refused { problem, status }) => Some((status, described(&problem).0)),
+        Some(failure) => return failed(visit, None, failure, "/"),
+        None => None,
+    };
+    form(visit, problem, entered).await
+}
+
+/// The page, with a status and a text for what was wrong before.
+async fn form(visit: &Visit, problem: Option<(StatusCode, String)>, entered: Entered<'_>) -> Response {
     let ways: SignIn = match visit.api.bare(paths::SIGN_IN).await {
         Ok(ways) => ways,
         Err(failure) => return failed(visit, None, failure, "/"),
     };
-    let mut blocks = Vec::new();
-    let mut status = StatusCode::OK;
-    match failure {
-        Some(ApiFailure::Refused { problem, status: refused }) => {
-            status = refused;
-            blocks.push(Block::Notice(Tone::Bad, described(&problem).0));
-        }
-        Some(failure) => return failed(visit, None, failure, "/"),
-        None => {}
-    }
+    let (status, text) = problem.unzip();
+    let mut blocks: Vec<Block> = text.map(|text| Block::Notice(Tone::Bad, text)).into_iter().collect();
     let next = || Field::hidden("next", entered.next);
     let key = Field::new("key", t("sign_in.key"), Kind::Secret).required().help(t("sign_in.key_help"));
     let mut panels = vec![Block::Panel(
@@ -88,7 +101,7 @@ async fn show(visit: &Visit, failure: Option<ApiFailure>, entered: Entered<'_>) 
     blocks.push(Block::Columns(panels));
     let mut response =
         blocks_page(visit.frame(t("sign_in.title"), None), t("sign_in.lead").to_owned(), blocks);
-    *response.status_mut() = status;
+    *response.status_mut() = status.unwrap_or(StatusCode::OK);
     response
 }
 
@@ -290,6 +303,14 @@ mod tests {
         assert_eq!(without_next(&with_next("verifier", next)), ("verifier", next.to_owned()));
         assert_eq!(without_next("verifier"), ("verifier", String::new()));
         assert_eq!(without_next("verifier.***"), ("verifier", String::new()));
+    }
+
+    #[test]
+    fn a_link_chooses_no_text() {
+        assert_eq!(failure_text("expired"), t("sign_in.failed_expired"));
+        for other in ["", "no_such_code", "<script>", "expired ", "../failed"] {
+            assert_eq!(failure_text(other), t("sign_in.failed"), "{other}");
+        }
     }
 
     #[test]

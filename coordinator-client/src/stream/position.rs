@@ -11,7 +11,7 @@ pub(super) struct Position(pub(super) u64);
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     /// The next event.
-    Event(Numbered<JobEvent>),
+    Event(Box<Numbered<JobEvent>>),
     /// Nothing new: received before, empty, or of a kind unknown to this version.
     Nothing,
     /// Events before it are missing.
@@ -42,7 +42,7 @@ impl Position {
             Err(error) => return Err(error),
         };
         self.0 = n;
-        Ok(Step::Event(Numbered { n, event }))
+        Ok(Step::Event(Box::new(Numbered { n, event })))
     }
 }
 

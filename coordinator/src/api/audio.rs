@@ -8,11 +8,11 @@ mod request;
 use std::sync::Arc;
 
 use axum::{extract::State, response::Response};
-use tokio::time::Instant;
 
 use super::{
     Api, ApiError,
     auth::Caller,
+    availability::Allowed,
     form,
     one_job::{self, Ability, Answered},
 };
@@ -21,7 +21,7 @@ pub(super) use reply::AudioAnswer;
 use reply::Transcript;
 use request::{Sound, Task};
 
-const TRANSCRIBES: Ability = Ability { does: "transcribes speech", is_of: Cargo::transcribes };
+pub(super) const TRANSCRIBES: Ability = Ability { does: "transcribes speech", is_of: Cargo::transcribes };
 
 /// The text of a sound file, in its language.
 pub(super) async fn transcribe(
@@ -45,7 +45,8 @@ async fn create(
     task: Task,
 ) -> Result<Response, ApiError> {
     let answered = async {
-        let form::Keyed { caller, mut fields } = request?;
+        let form::Keyed { caller, fields } = request?;
+        let mut fields = fields.preferring()?;
         fields.read_scalars(&["temperature", "stream"]);
         answer(api, caller, Sound::new(fields.parse()?, task)?).await
     };
@@ -53,18 +54,17 @@ async fn create(
 }
 
 async fn answer(api: &Arc<Api>, caller: Caller, sound: Sound) -> Result<Response, ApiError> {
-    let cargo = choose(api, &sound.model)?;
+    let preferences = sound.preferences.clone();
+    let cargo = choose(api, &sound.model, &Allowed::of(api, caller.account, &preferences))?;
     let (input, form) = sound.input_for(&cargo)?;
-    let Answered { output, .. } = one_job::run(api, caller, &cargo, input, None).await?;
+    let Answered { output, .. } = one_job::run(api, caller, &cargo, input, None, preferences).await?;
     Transcript::of(&output)?.answer(form)
 }
 
 /// The Cargo with this name, or the one that a name of OpenAI means now.
-fn choose(api: &Api, model: &str) -> Result<Arc<Cargo>, ApiError> {
-    let context = api.execution.context();
-    let catalogue = context.catalogue();
+fn choose(api: &Api, model: &str, allowed: &Allowed) -> Result<Arc<Cargo>, ApiError> {
+    let catalogue = api.execution.context().catalogue();
     let Some(size) = speech::size_of(model) else { return TRANSCRIBES.named(&catalogue, model) };
-    let islands = context.fleet.snapshot(Instant::now());
-    let chosen = speech::choose(catalogue.own(), size, |cargo| islands.nearest(&cargo.spec));
+    let chosen = speech::choose(catalogue.own(), size, |cargo| allowed.nearest(cargo));
     chosen.cloned().ok_or_else(|| TRANSCRIBES.absent())
 }

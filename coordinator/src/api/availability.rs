@@ -1,20 +1,48 @@
 //! Whether a Cargo can be served now, for requests that wait for their job.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use island_protocol::{preferences::Preferences, problem::Code};
+use island_protocol::{ids::AccountId, preferences::Preferences, problem::Code};
 use tokio::time::Instant;
 
 use super::{Api, ApiError, auth::Caller, idempotency::IdempotencyKey};
 use crate::{
     catalogue::Cargo,
     execution::job_handle::JobHandle,
-    placement::{self, Reason, Selection, reason},
+    fleet::Snapshot,
+    placement::{self, Nearness, Reason, Selection, reason},
     storage::idempotency,
 };
 
 /// Seconds after which another try may find an Island that was offline or could not reach a hub.
 const RETRY_AFTER_S: u64 = 10;
+
+/// The Islands that may serve a request.
+#[derive(Debug)]
+pub(super) struct Allowed {
+    islands: Arc<Snapshot>,
+    /// `None` if every Island may.
+    selection: Option<Selection>,
+}
+
+impl Allowed {
+    /// Those that the preferences of an account's request leave.
+    pub(super) fn of(api: &Api, account: AccountId, preferences: &Preferences) -> Self {
+        let selection = (!preferences.is_default()).then(|| Selection {
+            account: Some(account),
+            preferences: preferences.clone(),
+            holder: None,
+        });
+        Self { islands: api.execution.context().fleet.snapshot(Instant::now()), selection }
+    }
+
+    /// How near the files of a Cargo are to the nearest of them that can serve it now.
+    pub(super) fn nearest(&self, cargo: &Cargo) -> Option<Nearness> {
+        let Some(selection) = &self.selection else { return self.islands.nearest(&cargo.spec) };
+        let candidates = self.islands.candidates();
+        candidates.filter_map(|island| placement::usable_by(&cargo.spec, selection, &island).ok()).min()
+    }
+}
 
 /// Returns an error if no Island can serve the Cargo and none will when jobs end: then waiting is in vain. A repeated request is
 /// answered with the first one's result instead.
@@ -25,6 +53,9 @@ pub(super) async fn check(
     preferences: &Preferences,
     key: Option<&IdempotencyKey>,
 ) -> Result<(), ApiError> {
+    if !cargo.is_stored_as(&preferences.quantizations) {
+        return Err(other_quantization());
+    }
     let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
     let context = api.execution.context();
     let now = Instant::now();
@@ -71,6 +102,12 @@ pub(super) fn not_accepted(job: &JobHandle, slug: &str) -> ApiError {
 /// Whether the request alone leaves no Island, by the numbers of Islands for each reason.
 fn is_excluded(reasons: &BTreeMap<String, u64>) -> bool {
     !reasons.is_empty() && reasons.keys().all(|reason| reason == Reason::Preferences.as_str())
+}
+
+/// The error for a model, or several, whose weights are stored in another way than the request allows.
+pub(super) fn other_quantization() -> ApiError {
+    let message = "no requested model has one of these quantizations";
+    ApiError::field(Code::ValidationError, "preferences.quantizations", message)
 }
 
 fn excluded(slug: &str) -> ApiError {

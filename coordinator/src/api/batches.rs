@@ -21,11 +21,11 @@ use island_protocol::{
 use tokio::{sync::Semaphore, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::{Api, ApiError, auth::Caller, query::Query, segment::Segment};
+use super::{Api, ApiError, auth::Caller, openai_form::OpenAiForm, query::Query, segment::Segment};
 use crate::{
     batch::is_cancellable,
     storage::{
-        batch::{self, StoredBatch},
+        batch::{self, ClaimLimits, StoredBatch},
         commit,
     },
 };
@@ -65,8 +65,8 @@ async fn read(api: &Api, account: AccountId, id: BatchId) -> Result<StoredBatch,
 /// A page of the account's batches, newest first.
 pub(super) async fn list(
     State(api): State<Arc<Api>>,
-    caller: Caller,
-    query: Query,
+    OpenAiForm(caller): OpenAiForm<Caller>,
+    OpenAiForm(query): OpenAiForm<Query>,
 ) -> Result<Json<BatchList>, ApiError> {
     page(&api, caller.account, &query).await.map(Json).map_err(ApiError::in_openai_form)
 }
@@ -87,7 +87,7 @@ async fn page(api: &Api, account: AccountId, query: &Query) -> Result<BatchList,
 /// A batch with its progress.
 pub(super) async fn get(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    OpenAiForm(caller): OpenAiForm<Caller>,
     id: Segment,
 ) -> Result<Json<Batch>, ApiError> {
     let found = own(&api, caller.account, &id).await;
@@ -97,7 +97,7 @@ pub(super) async fn get(
 /// Cancels a batch: no further request begins, and those that run are cancelled.
 pub(super) async fn cancel(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    OpenAiForm(caller): OpenAiForm<Caller>,
     id: Segment,
 ) -> Result<Json<Batch>, ApiError> {
     let cancelled = async {
@@ -158,8 +158,8 @@ impl Batches {
                 continue;
             }
             let context = self.api.execution.context();
-            let claimed =
-                batch::claim(&context.store, context.instance, &running, most - runners.len()).await;
+            let limits = claim_limits(runners.len(), most, self.api.rules.batches.concurrent_requests);
+            let claimed = batch::claim(&context.store, context.instance, &running, limits).await;
             let claimed = claimed.unwrap_or_else(|error| {
                 tracing::warn!(error = %Chain(&error), "batches not read; will retry");
                 Vec::new()
@@ -200,6 +200,17 @@ fn requests_at_once(concurrent_requests: u32, open_jobs: u32) -> usize {
     concurrent_requests.min(half) as usize
 }
 
+/// How many batches may begin while `running` of `most` run. Half of them may be of one account. Beyond that, an account has no more
+/// batches than its requests keep busy, so that the batches of others do not wait for days.
+fn claim_limits(running: usize, most: usize, concurrent_requests: u32) -> ClaimLimits {
+    let half = most.div_ceil(2);
+    if running < half {
+        ClaimLimits { batches: half - running, of_account: usize::MAX }
+    } else {
+        ClaimLimits { batches: most.saturating_sub(running), of_account: concurrent_requests as usize }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -207,6 +218,15 @@ mod tests {
     use super::*;
 
     proptest! {
+        #[test]
+        fn half_of_the_batches_are_not_of_one_account(running in 0..200_usize, most in 1..200_usize, requests in 1..9_u32) {
+            let ClaimLimits { batches, of_account } = claim_limits(running, most, requests);
+            prop_assert!(running.saturating_add(batches) <= most.max(running));
+            prop_assert_eq!(batches == 0, running >= most);
+            let may_exceed = of_account > requests as usize;
+            prop_assert!(!may_exceed || running + batches <= most.div_ceil(2));
+        }
+
         #[test]
         fn open_jobs_are_left_for_other_requests(requests in 1..1_000_u32, open in 2..1_000_u32) {
             let at_once = requests_at_once(requests, open);

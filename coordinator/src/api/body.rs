@@ -8,7 +8,7 @@ use std::{cell::Cell, fmt, sync::Arc, sync::LazyLock, time::Duration};
 use axum::{
     body::to_bytes,
     extract::{FromRequest, FromRequestParts as _, Request},
-    http::{HeaderMap, header},
+    http::{HeaderMap, HeaderValue, header},
 };
 use bytes::Bytes;
 use island_protocol::{
@@ -61,6 +61,10 @@ const MAX_SMALL_BODY: usize = 64 << 10;
 const SMALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time to receive a large body.
 const LARGE_TIMEOUT: Duration = Duration::from_mins(1);
+/// Header with the preferences of a request as JSON, for clients that cannot add a field to the body.
+pub(crate) const PREFERENCES: &str = "island-preferences";
+/// The field with the same, and its other name, which clients of OpenRouter send.
+const PREFERENCE_FIELDS: [&str; 2] = ["preferences", "provider"];
 /// Maximum bytes of large bodies that are read at one time.
 const MAX_BODIES: usize = 256 << 20;
 
@@ -89,9 +93,10 @@ impl FromRequest<Arc<Api>> for Keyed {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, api: &Arc<Api>) -> Result<Self, ApiError> {
+        let preferences = request.headers().get(PREFERENCES).cloned();
         let Received { caller, media_type: (), bytes, memory: _memory } =
             receive_keyed(request, api, check_media_type).await?;
-        Ok(Self { caller, fields: object(&bytes)? })
+        Ok(Self { caller, fields: object(&bytes)?.with_header(preferences) })
     }
 }
 
@@ -171,7 +176,7 @@ async fn receive(request: Request, max: usize, limit: Duration) -> Result<Bytes,
 
 fn object(bytes: &[u8]) -> Result<Fields, ApiError> {
     match parse(bytes)? {
-        Value::Object(fields) => Ok(Fields(fields)),
+        Value::Object(fields) => Ok(fields.into()),
         _ => Err(ApiError::new(Code::ValidationError, "the body must be a JSON object")),
     }
 }
@@ -342,24 +347,51 @@ fn compile<T: JsonSchema>() -> Validator {
 
 /// A body that was not yet checked against a type.
 #[derive(Debug)]
-pub(crate) struct Fields(Map<String, Value>);
+pub(crate) struct Fields {
+    values: Map<String, Value>,
+    /// The preferences in the header of the request.
+    preferences: Option<HeaderValue>,
+}
 
 impl From<Map<String, Value>> for Fields {
-    fn from(fields: Map<String, Value>) -> Self {
-        Self(fields)
+    fn from(values: Map<String, Value>) -> Self {
+        Self { values, preferences: None }
     }
 }
 
 impl Fields {
     /// The fields as they were sent.
     pub(crate) fn values(&self) -> impl Iterator<Item = (&String, &Value)> {
-        self.0.iter()
+        self.values.iter()
+    }
+
+    /// The same fields of a request with this header.
+    pub(super) fn with_header(self, preferences: Option<HeaderValue>) -> Self {
+        Self { preferences, ..self }
+    }
+
+    /// The same with the preferences of the request as a value of their field, whether they are in this field, in that of the other name,
+    /// as text in a form, or in the header. The header is for requests whose body has none.
+    pub(crate) fn preferring(mut self) -> Result<Self, ApiError> {
+        let [field, alias] = PREFERENCE_FIELDS.map(|name| self.values.remove(name));
+        let read = |text: &[u8]| {
+            let rule = "preferences must be a JSON object";
+            parse(text).map_err(|_| ApiError::field(Code::ValidationError, PREFERENCE_FIELDS[0], rule))
+        };
+        let given = match (field.or(alias).filter(|given| !given.is_null()), self.preferences.take()) {
+            (Some(Value::String(text)), _) => Some(read(text.as_bytes())?),
+            (Some(given), _) => Some(given),
+            (None, Some(header)) => Some(read(header.as_bytes())?),
+            (None, None) => None,
+        };
+        self.values.extend(given.map(|given| (PREFERENCE_FIELDS[0].to_owned(), given)));
+        Ok(self)
     }
 
     /// Reads these fields, which are text in a form, as JSON numbers and truth values where they are such.
     pub(crate) fn read_scalars(&mut self, names: &[&str]) {
         for name in names {
-            let Some(field) = self.0.get_mut(*name) else { continue };
+            let Some(field) = self.values.get_mut(*name) else { continue };
             let read = field.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
             if let Some(read) = read.filter(|read| read.is_number() || read.is_boolean()) {
                 *field = read;
@@ -369,7 +401,7 @@ impl Fields {
 
     /// Validates the body against the schema of a type and reads it as that type. The error names the field.
     pub(crate) fn parse<T: RequestBody>(self) -> Result<T, ApiError> {
-        let mut body = Value::Object(self.0);
+        let mut body = Value::Object(self.values);
         cargo::check(T::validator(), &body).map_err(|violation| match violation.field.as_str() {
             "" => ApiError::new(Code::ValidationError, violation.message),
             field => ApiError::field(Code::ValidationError, field, format!("{field}: {}", violation.message)),
@@ -394,7 +426,7 @@ fn make_integer(value: &mut Value) {
 #[cfg(test)]
 pub(crate) fn fields(value: Value) -> Fields {
     match value {
-        Value::Object(fields) => Fields(fields),
+        Value::Object(fields) => fields.into(),
         other => panic!("{other} is not an object"),
     }
 }
@@ -456,12 +488,39 @@ mod tests {
     fn errors_name_the_field() {
         let param = |text: &str| {
             let Ok(Value::Object(body)) = parse(text.as_bytes()) else { panic!("{text}") };
-            Fields(body).parse::<SubmitJob>().expect_err(text).body().error.param
+            Fields::from(body).parse::<SubmitJob>().expect_err(text).body().error.param
         };
         assert_eq!(param(r#"{"workload":"a","input":{},"priority":101}"#), Some("priority".into()));
         assert_eq!(param(r#"{"workload":"a","input":{},"priority":1.5}"#), Some("priority".into()));
         assert_eq!(param(r#"{"input":{}}"#), Some("workload".into()));
         assert_eq!(param(r#"{"workload":"a","input":{},"z":1}"#), Some("z".into()));
+    }
+
+    #[test]
+    fn preferences_come_from_the_body_or_else_from_the_header() {
+        let of = |body: Value, header: Option<&'static str>| {
+            let fields = fields(body).with_header(header.map(HeaderValue::from_static));
+            let mut body: Map<String, Value> = fields.preferring()?.values;
+            Ok::<_, ApiError>((body.remove("preferences"), body.contains_key("provider")))
+        };
+        let (own, trusted) = (serde_json::json!({"own": "only"}), serde_json::json!({"trusted": true}));
+        let header = Some("{\"own\": \"only\"}");
+        for (body, header, expected) in [
+            (serde_json::json!({}), None, None),
+            (serde_json::json!({}), header, Some(&own)),
+            (serde_json::json!({"preferences": null}), header, Some(&own)),
+            (serde_json::json!({"preferences": trusted}), header, Some(&trusted)),
+            (serde_json::json!({"provider": trusted}), header, Some(&trusted)),
+            (serde_json::json!({"preferences": "{\"trusted\": true}"}), None, Some(&trusted)),
+        ] {
+            assert_eq!(of(body, header).expect("valid"), (expected.cloned(), false));
+        }
+        for (body, header) in
+            [(serde_json::json!({}), Some("own=only")), (serde_json::json!({"preferences": "own"}), None)]
+        {
+            let error = of(body, header).expect_err("not JSON").body().error;
+            assert_eq!(error.param.as_deref(), Some("preferences"));
+        }
     }
 
     #[test]

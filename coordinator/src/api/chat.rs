@@ -3,6 +3,7 @@
 pub(super) mod choose;
 mod completion;
 pub(super) mod count;
+pub(super) mod parts;
 pub(super) mod reply;
 pub(super) mod request;
 pub(super) mod served;
@@ -34,7 +35,11 @@ use super::{
 };
 use crate::{
     catalogue::Cargo,
-    storage::idempotency::{CHAT, COMPLETIONS},
+    execution::job_handle::JobHandle,
+    storage::{
+        commit,
+        idempotency::{self, CHAT, COMPLETIONS},
+    },
 };
 use reply::Reply;
 use request::Chat;
@@ -48,6 +53,7 @@ pub(super) async fn complete(
 ) -> Result<Response, ApiError> {
     let answered = async {
         let body::Keyed { caller, fields } = request?;
+        let fields = fields.preferring()?;
         let key = IdempotencyKey::read(&headers, CHAT, &fields)?;
         let chat = Chat::new(fields.parse::<ChatRequest>()?)?;
         let Answer { replies, slot, replayed, served } = start(&api, caller, &chat, key, Kept::No).await?;
@@ -72,6 +78,7 @@ pub(super) async fn continue_text(
 ) -> Result<Response, ApiError> {
     let answered = async {
         let body::Keyed { caller, fields } = request?;
+        let fields = fields.preferring()?;
         let key = IdempotencyKey::read(&headers, COMPLETIONS, &fields)?;
         let request: CompletionRequest = fields.parse()?;
         let echo = text::echo(&request);
@@ -122,28 +129,60 @@ pub(super) async fn start(
 ) -> Result<Answer, ApiError> {
     let mut slot = None;
     let mut refusal = None;
-    for cargo in choose::candidates(api, chat)? {
+    let mut begun = Begun::default();
+    for cargo in choose::candidates(api, caller.account, chat)? {
         let started = async {
             chat.check(&cargo)?;
+            begun.give_up(api, key.as_ref()).await?;
             availability::check(api, &caller, &cargo, &chat.preferences, key.as_ref()).await?;
             if chat.stream && slot.is_none() {
                 slot = Some(api.streams.take(caller.account).await?);
             }
-            begin(api, caller, chat, &cargo, key.as_ref(), &kept).await
+            begin(api, caller, chat, &cargo, key.as_ref(), &kept, &mut begun).await
         };
         match started.await {
-            Ok((replies, replayed)) => {
+            Ok(replies) => {
                 let served = Served::of(api, caller.account, &replies[0]);
-                return Ok(Answer { replies, slot, replayed, served });
+                return Ok(Answer { replies, slot, replayed: begun.is_replayed, served });
             }
             // Another model may be served, or cost less.
-            Err(error) if matches!(error.code(), Code::NoIslandAvailable | Code::ValidationError) => {
+            Err(error) if begun.may_go_on(&error) => {
                 refusal.get_or_insert(error);
             }
             Err(error) => return Err(error),
         }
     }
     Err(refusal.unwrap_or_else(choose::absent))
+}
+
+/// The jobs of the model that was tried last.
+#[derive(Debug, Default)]
+struct Begun {
+    jobs: Vec<Arc<JobHandle>>,
+    /// Whether an earlier request with the same key created one of them.
+    is_replayed: bool,
+}
+
+impl Begun {
+    /// Whether another model may serve the request after this error. A repeated request has the end of the first one, whatever it is.
+    fn may_go_on(&self, error: &ApiError) -> bool {
+        !self.is_replayed && matches!(error.code(), Code::NoIslandAvailable | Code::ValidationError)
+    }
+
+    /// Cancels the jobs and frees their idempotency key for those of the next model.
+    async fn give_up(&mut self, api: &Api, key: Option<&IdempotencyKey>) -> Result<(), ApiError> {
+        let jobs = std::mem::take(&mut self.jobs);
+        for job in &jobs {
+            job.cancel();
+        }
+        let Some(key) = key.filter(|_| !jobs.is_empty()) else { return Ok(()) };
+        let mut tx = api.execution.context().store.begin().await?;
+        for job in &jobs {
+            idempotency::remove(&mut tx, key.endpoint(), &job.id.to_string()).await?;
+        }
+        commit(tx).await?;
+        Ok(())
+    }
 }
 
 /// Begins the replies of one model.
@@ -154,9 +193,9 @@ async fn begin(
     cargo: &Arc<Cargo>,
     key: Option<&IdempotencyKey>,
     kept: &Kept,
-) -> Result<(Vec<Reply>, bool), ApiError> {
+    begun: &mut Begun,
+) -> Result<Vec<Reply>, ApiError> {
     let mut replies = Vec::new();
-    let mut is_replayed = false;
     for index in 0..chat.replies {
         let input = chat.input_for(cargo, index);
         let key = key.map(|key| key.of_part(index));
@@ -174,19 +213,26 @@ async fn begin(
             }
         }
         let accepted = accept(api, caller, cargo, request).await?;
-        let (guard, job, replayed) = follow(api, accepted).await?;
-        replies.push(Reply::new(guard, &job, chat.shows_reasoning));
-        is_replayed |= replayed;
+        let (followed, job, replayed) = follow(api, accepted).await?;
+        begun.is_replayed |= replayed;
+        if !replayed {
+            begun.jobs.push(followed.guard.handle());
+        }
+        replies.push(Reply::new(followed, &job, chat.shows_reasoning));
     }
     if matches!(kept, Kept::Background(_)) {
-        return Ok((replies, is_replayed));
+        return Ok(replies);
     }
     let delay = if chat.stream { ERROR_DELAY } else { Duration::MAX };
-    let begins = replies.iter_mut().map(|reply| reply.begin(api.rules.chat_wait, delay));
+    let is_keyed = key.is_some();
+    let begins = replies.iter_mut().map(|reply| async move {
+        reply.begin(api.rules.chat_wait, delay).await?;
+        if is_keyed {
+            // A client with an idempotency key may return for the answer, so the job runs to its end, even if others have not begun.
+            reply.outlive_client();
+        }
+        Ok::<_, ApiError>(())
+    });
     try_join_all(begins).await?;
-    if key.is_some() {
-        // A client with an idempotency key may return for the answer, so the job runs to its end.
-        replies.iter_mut().for_each(Reply::outlive_client);
-    }
-    Ok((replies, is_replayed))
+    Ok(replies)
 }

@@ -18,6 +18,7 @@ pub(super) fn layer(origins: &[String]) -> CorsLayer {
     };
     let read = [
         "idempotency-replayed",
+        "island-served",
         "x-ratelimit-limit",
         "x-ratelimit-remaining",
         "x-ratelimit-reset",

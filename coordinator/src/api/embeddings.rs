@@ -20,7 +20,7 @@ use super::{
 };
 use crate::storage::idempotency::EMBEDDINGS;
 
-const EMBEDS: Ability =
+pub(super) const EMBEDS: Ability =
     Ability { does: "embeds texts", is_of: |cargo| cargo.reads_texts("feature-extraction") };
 
 /// Embeds texts.
@@ -31,6 +31,7 @@ pub(super) async fn create(
 ) -> Result<Json<Embeddings>, ApiError> {
     let answered = async {
         let body::Keyed { caller, fields } = request?;
+        let fields = fields.preferring()?;
         let key = IdempotencyKey::read(&headers, EMBEDDINGS, &fields)?;
         answer(&api, caller, fields.parse()?, key).await.map(Json)
     };
@@ -45,7 +46,9 @@ async fn answer(
 ) -> Result<Embeddings, ApiError> {
     let is_base64 = request.encoding_format.as_deref() == Some("base64");
     let cargo = EMBEDS.named(&api.execution.context().catalogue(), &request.model)?;
-    let Answered { job, output, usage } = one_job::run(api, caller, &cargo, input(&request), key).await?;
+    let input = input(&request);
+    let preferences = request.preferences.unwrap_or_default();
+    let Answered { job, output, usage } = one_job::run(api, caller, &cargo, input, key, preferences).await?;
     let vectors = output.get("embeddings").map(Vec::<Vec<f32>>::deserialize);
     let Some(Ok(vectors)) = vectors else {
         return Err(ApiError::new(Code::JobFailed, "the output has no embeddings"));

@@ -18,6 +18,9 @@ use serde_json::{Value, json};
 use super::observe;
 use crate::storage::StoreError;
 
+/// Whether clients of OpenAI and of Anthropic are to repeat a request; without it, the status decides.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
 /// An answer that is an error.
 #[derive(Debug)]
 pub(crate) struct ApiError {
@@ -119,10 +122,18 @@ impl ApiError {
         body
     }
 
-    /// The body, with the id of the request if the fault is the server's.
-    pub(crate) fn body(&self) -> ErrorBody {
-        let status = self.code.status();
-        let request_id = (status >= 500).then(|| observe::request_id().to_string());
+    /// Whether another try soon would end in the same way, although clients repeat requests whose answers have its status. A job that
+    /// reached its time limit is charged for what it delivered, each time.
+    fn would_recur(&self) -> bool {
+        match self.code {
+            Code::JobTimeout | Code::QuotaExceeded => true,
+            code => code.status() == 503 && self.retry_after.is_none(),
+        }
+    }
+
+    /// Logs the error if the fault is the server's. Returns the id of the request then.
+    pub(super) fn log(&self) -> Option<String> {
+        let request_id = (self.code.status() >= 500).then(|| observe::request_id().to_string());
         // Maintenance is announced, and every refusal would repeat its reason.
         if let Some(request_id) = request_id.as_ref().filter(|_| self.code != Code::Maintenance) {
             let cause =
@@ -135,6 +146,12 @@ impl ApiError {
                 "request failed"
             );
         }
+        request_id
+    }
+
+    /// The body, with the id of the request if the fault is the server's.
+    pub(crate) fn body(&self) -> ErrorBody {
+        let request_id = self.log();
         ErrorBody {
             error: Problem {
                 message: self.message.clone(),
@@ -145,7 +162,7 @@ impl ApiError {
                 available: self.credits.as_ref().map(|credits| credits.1),
                 request_id,
                 details: self.details.clone(),
-                kind: (self.form != Form::Own).then(|| kind(self.form, status).to_owned()),
+                kind: (self.form != Form::Own).then(|| kind(self.form, self.code.status()).to_owned()),
             },
         }
     }
@@ -188,6 +205,33 @@ impl IntoResponse for ApiError {
         if let Some(seconds) = self.retry_after {
             header(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if self.would_recur() {
+            header(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_do_not_repeat_what_would_recur() {
+        let header = |error: ApiError| error.into_response().headers().get(SHOULD_RETRY).cloned();
+        let no = Some(HeaderValue::from_static("false"));
+        assert_eq!(header(ApiError::new(Code::JobTimeout, "late")), no);
+        assert_eq!(header(ApiError::new(Code::QuotaExceeded, "used up").after(86_400)), no);
+        assert_eq!(header(ApiError::new(Code::NoIslandAvailable, "no engine").without_retry()), no);
+        for code in [
+            Code::NoIslandAvailable,
+            Code::ServiceUnavailable,
+            Code::RateLimited,
+            Code::JobFailed,
+            Code::InternalError,
+            Code::ValidationError,
+        ] {
+            assert_eq!(header(ApiError::new(code, "once")), None, "{code:?}");
+        }
     }
 }

@@ -19,7 +19,7 @@ use island_protocol::{
     problem::Code,
 };
 
-use super::{Api, ApiError, auth::Caller, query::Query, segment::Segment};
+use super::{Api, ApiError, auth::Caller, openai_form::OpenAiForm, query::Query, segment::Segment};
 use crate::storage::{
     Pool, StoreError, batch, commit,
     file::{self, Listing, StoredFile},
@@ -66,8 +66,8 @@ async fn own(api: &Api, account: AccountId, Segment(id): &Segment) -> Result<Sto
 /// A page of the account's files.
 pub(super) async fn list(
     State(api): State<Arc<Api>>,
-    caller: Caller,
-    query: Query,
+    OpenAiForm(caller): OpenAiForm<Caller>,
+    OpenAiForm(query): OpenAiForm<Query>,
 ) -> Result<Json<FileList>, ApiError> {
     page(&api, caller.account, &query).await.map(Json).map_err(ApiError::in_openai_form)
 }
@@ -97,7 +97,7 @@ async fn page(api: &Api, account: AccountId, query: &Query) -> Result<FileList, 
 /// A file without its content.
 pub(super) async fn get(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    OpenAiForm(caller): OpenAiForm<Caller>,
     id: Segment,
 ) -> Result<Json<File>, ApiError> {
     let found = own(&api, caller.account, &id).await;
@@ -107,7 +107,7 @@ pub(super) async fn get(
 /// The content of a file.
 pub(super) async fn content(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    OpenAiForm(caller): OpenAiForm<Caller>,
     id: Segment,
 ) -> Result<Response, ApiError> {
     let file = own(&api, caller.account, &id).await.map_err(ApiError::in_openai_form)?;
@@ -132,7 +132,7 @@ pub(super) fn pieces(pool: Pool, id: FileId) -> impl Stream<Item = Result<(u64, 
 /// Deletes a file.
 pub(super) async fn delete(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    OpenAiForm(caller): OpenAiForm<Caller>,
     id: Segment,
 ) -> Result<Json<DeletedFile>, ApiError> {
     let deleted = async {

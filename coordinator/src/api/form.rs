@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::{
     Api, ApiError, MAX_INPUT,
     auth::Caller,
-    body::{Fields, Received, receive_keyed},
+    body::{Fields, PREFERENCES, Received, receive_keyed},
 };
 
 /// Names of the parts that are files.
@@ -40,9 +40,11 @@ impl FromRequest<Arc<Api>> for Keyed {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, api: &Arc<Api>) -> Result<Self, ApiError> {
+        let preferences = request.headers().get(PREFERENCES).cloned();
         let Received { caller, media_type: boundary, bytes, memory: _memory } =
             receive_keyed(request, api, boundary).await?;
-        Ok(Self { caller, fields: read(bytes, boundary).await?.into() })
+        let fields = Fields::from(read(bytes, boundary).await?);
+        Ok(Self { caller, fields: fields.with_header(preferences) })
     }
 }
 

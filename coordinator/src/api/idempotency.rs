@@ -54,6 +54,11 @@ impl IdempotencyKey {
         Self { key, ..self.clone() }
     }
 
+    /// The endpoint.
+    pub(crate) fn endpoint(&self) -> &'static str {
+        self.route
+    }
+
     /// The claim that the store checks. An earlier one is valid for `life_ms`.
     pub(crate) fn claim(&self, account: AccountId, life_ms: i64) -> Claim<'_> {
         Claim { account, route: self.route, key: &self.key, fingerprint: &self.fingerprint, life_ms }

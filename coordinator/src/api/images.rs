@@ -11,13 +11,13 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse as _, Response},
 };
-use island_protocol::{event::JobEvent, preferences::Preferences, problem::Code};
-use tokio::time::Instant;
+use island_protocol::{event::JobEvent, problem::Code};
 
 use super::{
     Api, ApiError,
     auth::Caller,
-    availability, body,
+    availability::{self, Allowed},
+    body,
     chat::reply::problem,
     form,
     idempotency::{IdempotencyKey, Replayed},
@@ -39,8 +39,9 @@ use request::{Generation, Kind};
 const NUMBERS: [&str; 7] =
     ["n", "stream", "partial_images", "seed", "num_inference_steps", "guidance_scale", "strength"];
 
-const EDITS_IMAGES: Ability = Ability { does: "changes images", is_of: |cargo| cargo.edits_images(true) };
-const MAKES_IMAGES: Ability = Ability { does: "makes images", is_of: Cargo::makes_images };
+pub(super) const EDITS_IMAGES: Ability =
+    Ability { does: "changes images", is_of: |cargo| cargo.edits_images(true) };
+pub(super) const MAKES_IMAGES: Ability = Ability { does: "makes images", is_of: Cargo::makes_images };
 
 /// Makes images, answered at once or streamed.
 pub(super) async fn create(
@@ -50,6 +51,7 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let answered = async {
         let body::Keyed { caller, fields } = request?;
+        let fields = fields.preferring()?;
         let key = IdempotencyKey::read(&headers, IMAGES, &fields)?;
         answer(&api, caller, Generation::new(fields.parse()?), key).await
     };
@@ -63,7 +65,8 @@ pub(super) async fn edit(
     request: Result<form::Keyed, ApiError>,
 ) -> Result<Response, ApiError> {
     let answered = async {
-        let form::Keyed { caller, mut fields } = request?;
+        let form::Keyed { caller, fields } = request?;
+        let mut fields = fields.preferring()?;
         fields.read_scalars(&NUMBERS);
         let key = IdempotencyKey::read(&headers, IMAGES, &fields)?;
         answer(&api, caller, Generation::edit(fields.parse()?)?, key).await
@@ -77,14 +80,15 @@ async fn answer(
     request: Generation,
     key: Option<IdempotencyKey>,
 ) -> Result<Response, ApiError> {
-    let cargo = choose(api, &request)?;
+    let cargo = choose(api, &request, &Allowed::of(api, caller.account, &request.preferences))?;
     let input = request.input_for(&cargo)?;
-    availability::check(api, &caller, &cargo, &Preferences::default(), key.as_ref()).await?;
+    availability::check(api, &caller, &cargo, &request.preferences, key.as_ref()).await?;
     let slot = if request.stream { Some(api.streams.take(caller.account).await?) } else { None };
     let is_keyed = key.is_some();
-    let accepted = accept(api, caller, &cargo, Request::waiting(input, key)).await?;
-    let (guard, job, replayed) = follow(api, accepted).await?;
-    let mut follower = Follower::new(guard);
+    let job = Request { preferences: request.preferences.clone(), ..Request::waiting(input, key) };
+    let accepted = accept(api, caller, &cargo, job).await?;
+    let (followed, job, replayed) = follow(api, accepted).await?;
+    let mut follower = Follower::new(followed);
     follower.begin(api.rules.chat_wait, job.workload.as_str()).await?;
     if is_keyed {
         // A client with an idempotency key may return for the answer, so the job runs to its end.
@@ -114,13 +118,12 @@ fn is_under_way(event: &JobEvent) -> bool {
 
 /// The Cargo with the requested name. For OpenAI's names: the nearest of the operators' that an Island can serve, then the smallest;
 /// for a part of an image those first that were trained for it.
-fn choose(api: &Api, request: &Generation) -> Result<Arc<Cargo>, ApiError> {
+fn choose(api: &Api, request: &Generation, allowed: &Allowed) -> Result<Arc<Cargo>, ApiError> {
     let ability = match request.kind {
         Kind::Generation => MAKES_IMAGES,
         Kind::Edit => EDITS_IMAGES,
     };
-    let context = api.execution.context();
-    let catalogue = context.catalogue();
+    let catalogue = api.execution.context().catalogue();
     if let Some(model) = request.model.as_deref().filter(|model| !IMAGE_MODELS.contains(model)) {
         let cargo = ability.named(&catalogue, model)?;
         if !request.suits(&cargo) {
@@ -129,10 +132,9 @@ fn choose(api: &Api, request: &Generation) -> Result<Arc<Cargo>, ApiError> {
         }
         return Ok(cargo);
     }
-    let islands = context.fleet.snapshot(Instant::now());
     // `None` sorts first, so compare its presence first.
     let nearest = catalogue.own().filter(|cargo| request.suits(cargo)).min_by_key(|cargo| {
-        let near = islands.nearest(&cargo.spec);
+        let near = allowed.nearest(cargo);
         let is_trained = !request.has_mask() || !cargo.edits_images(false);
         (near.is_none(), !is_trained, near, cargo.entry.required_ram_mb, cargo.entry.slug.as_str())
     });

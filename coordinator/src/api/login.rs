@@ -4,7 +4,8 @@
 //! browser. The provider returns the person to `/login/callback`, which sends the browser to that port with a code. The
 //! program exchanges code and verifier for a key, so neither of them alone is of use to others.
 //!
-//! The console begins with the hash of a verifier that a cookie holds, and the browser returns to it instead.
+//! The console begins with the hash of a verifier that a cookie holds, and the browser returns to it instead, also when the sign-in fails:
+//! then with a code of the reason, for which the console has a text.
 
 use std::sync::Arc;
 
@@ -41,6 +42,10 @@ use crate::{
 const DAY_MS: i64 = 24 * 3_600_000;
 /// In place of a port: the console began the sign-in.
 pub(super) const CONSOLE: u16 = 0;
+/// Begins the state of a sign-in that the console began. No random part has such a dot.
+const CONSOLE_MARK: &str = "console.";
+/// The page of the console that shows why a sign-in failed.
+const SIGN_IN_PAGE: &str = "/console/sign-in";
 /// Length of a SHA-256 in base 64.
 const CHALLENGE: usize = 43;
 
@@ -55,8 +60,47 @@ fn unreachable(error: &ProviderError) -> ApiError {
     ApiError::new(Code::ServiceUnavailable, "the sign-in provider cannot be reached").after(30)
 }
 
-fn failed(message: impl Into<String>) -> ApiError {
-    ApiError::new(Code::LoginFailed, message)
+/// Why a sign-in ended without a code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+enum Reason {
+    /// It is unknown, has expired, or was finished.
+    Expired,
+    /// The provider did not confirm it.
+    NotConfirmed,
+    /// The provider has not verified the person's address.
+    NotVerified,
+    /// The address is of another domain.
+    NotAllowed,
+    /// The address has an account that was created otherwise.
+    HasAccount,
+    /// The provider cannot be reached.
+    Unavailable,
+    /// Another error.
+    Other,
+}
+
+/// A sign-in that ended without a code.
+#[derive(Debug)]
+struct Failure {
+    reason: Reason,
+    error: Box<ApiError>,
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self { reason: Reason::Other, error: Box::new(error) }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        ApiError::from(error).into()
+    }
+}
+
+fn failed(reason: Reason, message: impl Into<String>) -> Failure {
+    Failure { reason, error: Box::new(ApiError::new(Code::LoginFailed, message)) }
 }
 
 /// Sends the person to the provider.
@@ -84,7 +128,8 @@ pub(super) async fn begin(
 
 /// Records a sign-in that has begun. Returns the address of the provider to which the person goes.
 pub(super) async fn start(api: &Api, port: u16, challenge: &str) -> Result<String, ApiError> {
-    let begun = provider(api)?.begin().await.map_err(|error| unreachable(&error))?;
+    let mark = if port == CONSOLE { CONSOLE_MARK } else { "" };
+    let begun = provider(api)?.begin(mark).await.map_err(|error| unreachable(&error))?;
     let context = api.execution.context();
     let login = Login {
         state_hash: secret::hash(&begun.state),
@@ -102,44 +147,62 @@ pub(super) async fn start(api: &Api, port: u16, challenge: &str) -> Result<Strin
     Ok(begun.address)
 }
 
-/// Takes what the provider confirms of the person, and sends the browser to the program that waits.
+/// Takes what the provider confirms of the person, and sends the browser to the program that waits, or to the console.
 pub(super) async fn callback(
     State(api): State<Arc<Api>>,
     client: Client,
     query: Query,
 ) -> Result<Redirect, ApiError> {
+    let is_console = query.get("state").is_some_and(|state| state.starts_with(CONSOLE_MARK));
+    match confirm(&api, client, &query).await {
+        Ok(address) => Ok(Redirect::to(&address)),
+        Err(Failure { reason, error }) if is_console => {
+            error.log();
+            let reason: &'static str = reason.into();
+            Ok(Redirect::to(&format!("{SIGN_IN_PAGE}?failed={reason}")))
+        }
+        Err(Failure { error, .. }) => Err(*error),
+    }
+}
+
+/// Takes what the provider confirms of the person. Returns the address to which the browser goes.
+async fn confirm(api: &Api, client: Client, query: &Query) -> Result<String, Failure> {
     api.invalid_keys.check(client)?;
-    let provider = provider(&api)?;
+    let provider = provider(api)?;
     let context = api.execution.context();
     let now = context.clock.now();
     let state = secret::hash(query.get("state").unwrap_or_default());
     let Some(login) = login::begun(context.store.reader(), &state, now).await? else {
         api.invalid_keys.record(client);
-        return Err(failed("this sign-in is unknown, has expired, or was finished: begin again"));
+        let message = "this sign-in is unknown, has expired, or was finished: begin again";
+        return Err(failed(Reason::Expired, message));
     };
+    let not_confirmed = |message: &str| failed(Reason::NotConfirmed, message);
     if query.get("error").is_some() {
-        return Err(failed("the provider did not confirm the sign-in"));
+        return Err(not_confirmed("the provider did not confirm the sign-in"));
     }
-    let code = query.get("code").ok_or_else(|| failed("the provider returned no code"))?;
+    let code = query.get("code").ok_or_else(|| not_confirmed("the provider returned no code"))?;
     let person = match provider.confirm(code, &login.nonce, &login.verifier).await {
         Ok(person) => person,
-        Err(error @ (ProviderError::Busy | ProviderError::Discovery(_))) => return Err(unreachable(&error)),
+        Err(error @ (ProviderError::Busy | ProviderError::Discovery(_))) => {
+            return Err(Failure { reason: Reason::Unavailable, error: Box::new(unreachable(&error)) });
+        }
         Err(error) => {
             tracing::info!(error = %Chain(&error), "sign-in refused");
-            return Err(failed("the provider did not confirm the sign-in"));
+            return Err(not_confirmed("the provider did not confirm the sign-in"));
         }
     };
     let code = secret::new_code();
     let mut tx = context.store.begin().await?;
-    let account = account_of(&api, provider, &mut tx, &person, now).await?;
+    let account = account_of(api, provider, &mut tx, &person, now).await?;
     if !login::confirm(&mut tx, &login, account, &secret::hash(&code)).await? {
-        return Err(failed("this sign-in was finished: begin again"));
+        return Err(failed(Reason::Expired, "this sign-in was finished: begin again"));
     }
     commit(tx).await?;
-    Ok(Redirect::to(&match login.port {
+    Ok(match login.port {
         CONSOLE => format!("{}?code={code}", island_console::SIGNED_IN),
         port => format!("http://127.0.0.1:{port}/?code={code}"),
-    }))
+    })
 }
 
 /// The account of a person, which is created at the first sign-in.
@@ -149,12 +212,12 @@ async fn account_of(
     conn: &mut Connection,
     person: &Person,
     now: Timestamp,
-) -> Result<AccountId, ApiError> {
+) -> Result<AccountId, Failure> {
     // An address that the provider has not verified may be anybody's.
-    let email =
-        person.email.as_deref().ok_or_else(|| failed("the provider has not verified your e-mail address"))?;
+    let unverified = || failed(Reason::NotVerified, "the provider has not verified your e-mail address");
+    let email = person.email.as_deref().ok_or_else(unverified)?;
     if !provider.admits(email) {
-        return Err(failed(format!("{email} may not sign in to this network")));
+        return Err(failed(Reason::NotAllowed, format!("{email} may not sign in to this network")));
     }
     if let Some(known) = login::account_of(conn, provider.issuer(), &person.subject).await? {
         return Ok(known);
@@ -169,9 +232,10 @@ async fn account_of(
 }
 
 /// An account that was created otherwise may belong to somebody who only named this address.
-fn taken(error: StoreError, email: &str) -> ApiError {
+fn taken(error: StoreError, email: &str) -> Failure {
     if error.is_duplicate() {
-        failed(format!("{email} has an account already that was not created by this sign-in: use its key"))
+        let why = "has an account already that was not created by this sign-in: use its key";
+        failed(Reason::HasAccount, format!("{email} {why}"))
     } else {
         error.into()
     }
@@ -191,7 +255,8 @@ pub(super) async fn finish(
     let mut tx = context.store.begin().await?;
     let Some(account) = login::finish(&mut tx, &secret::hash(&code), &challenge, now).await? else {
         api.invalid_keys.record(client);
-        return Err(failed("this code is unknown, has expired, or was used: begin again"));
+        let message = "this code is unknown, has expired, or was used: begin again";
+        return Err(ApiError::new(Code::LoginFailed, message));
     };
     let new = secret::new_key();
     let days = i64::from(api.rules.login_key_days);

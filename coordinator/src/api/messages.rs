@@ -29,6 +29,7 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let answered = async {
         let body::Keyed { caller, fields } = request?;
+        let fields = fields.preferring()?;
         let key = IdempotencyKey::read(&headers, MESSAGES, &fields)?;
         let chat = Chat::new(request::chat(fields.parse::<MessagesRequest>()?)?)?;
         let chat::Answer { replies, slot, replayed, served } =
@@ -38,8 +39,7 @@ pub(super) async fn create(
             let frames = stream::frames(reply, reply::Events::default(), slot);
             return Ok((Replayed(replayed), served, event_stream(frames)).into_response());
         }
-        let head = reply.head().clone();
-        let message = reply::whole(&head, reply.whole().await?);
+        let message = reply::whole(reply).await?;
         Ok((Replayed(replayed), served, Json(message)).into_response())
     };
     answered.await.map_err(ApiError::in_anthropic_form)
@@ -52,6 +52,7 @@ pub(super) async fn count_tokens(
 ) -> Result<Json<TokenCount>, ApiError> {
     let answered = async {
         let body::Keyed { caller, fields } = request?;
+        let fields = fields.preferring()?;
         let chat = Chat::new(request::chat(fields.parse::<CountTokensRequest>()?.into())?)?;
         let input_tokens = chat::count::count(&api, caller, &chat).await?;
         Ok(Json(TokenCount { input_tokens }))

@@ -1,4 +1,7 @@
-//! `GET /models`: the models of `POST /chat/completions`, in OpenAI's form.
+//! `GET /models`: the models that endpoints of other APIs serve, in OpenAI's form.
+//!
+//! As in OpenRouter's API, the list has the models that write texts, for clients that let people choose a model to chat with; others are listed
+//! for a request that names what they make.
 
 use std::sync::Arc;
 
@@ -13,7 +16,10 @@ use island_protocol::{
     problem::Code,
 };
 
-use super::{Api, ApiError, auth::Caller};
+use super::{
+    Api, ApiError, audio, auth::Caller, embeddings, images, moderations, one_job::Ability,
+    openai_form::OpenAiForm, query::Query, rerank, speech,
+};
 use crate::catalogue::Cargo;
 
 /// Unix seconds for every model: clients expect a number, and the catalogue has no dates.
@@ -42,14 +48,55 @@ const FEATURES: [(&str, &str); 5] = [
     ("reasoning", "reasoning_effort"),
 ];
 
+/// What models make, under the names of OpenRouter's list, which has no name for those that moderate.
+const OUTPUTS: [(&str, Ability); 8] = [
+    ("text", CHATS),
+    ("image", images::MAKES_IMAGES),
+    ("image", images::EDITS_IMAGES),
+    ("embeddings", embeddings::EMBEDS),
+    ("rerank", rerank::RANKS),
+    ("speech", speech::SPEAKS),
+    ("transcription", audio::TRANSCRIBES),
+    ("moderation", moderations::MODERATES),
+];
+/// The value of the parameter for all of them.
+const ALL: &str = "all";
+
+const CHATS: Ability = Ability { does: "chats", is_of: Cargo::is_chat };
+
+/// What a Cargo makes; empty if no endpoint serves it.
+fn outputs(cargo: &Cargo) -> Vec<&'static str> {
+    let mut outputs: Vec<&str> =
+        OUTPUTS.iter().filter(|(_, ability)| (ability.is_of)(cargo)).map(|&(name, _)| name).collect();
+    outputs.dedup();
+    outputs
+}
+
+/// What a Cargo that is not for chats is given.
+fn inputs(cargo: &Cargo) -> Vec<&'static str> {
+    if cargo.transcribes() {
+        return vec!["audio"];
+    }
+    let takes_image = (images::EDITS_IMAGES.is_of)(cargo).then_some("image");
+    ["text"].into_iter().chain(takes_image).collect()
+}
+
 fn model(cargo: &Cargo) -> Model {
     let CargoEntry { price_per_job, token_prices, .. } = &cargo.entry;
     let has = |name: &str, input: &str| cargo.takes(input) && (name != "reasoning" || cargo.reasons());
-    let inputs = ["text"]
-        .into_iter()
-        .chain(cargo.sees().then_some("image"))
-        .chain(cargo.takes_sounds().then_some("audio"));
+    let inputs = if cargo.is_chat() {
+        let others = [cargo.sees().then_some("image"), cargo.takes_sounds().then_some("audio")];
+        ["text"].into_iter().chain(others.into_iter().flatten()).collect()
+    } else {
+        inputs(cargo)
+    };
     let limit = Some(cargo.spec.limits.max_tokens).filter(|limit| *limit > 0);
+    // Other models than those for chats have a number only if their Cargo states it, and write nothing.
+    let (context_length, max_output_length) = if cargo.is_chat() {
+        (cargo.context_tokens(), limit.unwrap_or(u64::MAX).min(cargo.context_tokens()))
+    } else {
+        (cargo.spec.limits.context_tokens, 0)
+    };
     Model {
         id: cargo.entry.slug.clone(),
         object: "model".to_owned(),
@@ -57,10 +104,10 @@ fn model(cargo: &Cargo) -> Model {
         owned_by: cargo.entry.published.map_or("island".to_owned(), |by| by.publisher.to_string()),
         name: cargo.entry.name.clone(),
         description: cargo.entry.description.clone(),
-        context_length: cargo.context_tokens(),
-        max_output_length: limit.unwrap_or(u64::MAX).min(cargo.context_tokens()),
-        input_modalities: inputs.map(str::to_owned).collect(),
-        output_modalities: vec!["text".to_owned()],
+        context_length,
+        max_output_length,
+        input_modalities: inputs.into_iter().map(str::to_owned).collect(),
+        output_modalities: outputs(cargo).into_iter().map(str::to_owned).collect(),
         quantization: cargo.quantization(),
         pricing: Pricing {
             prompt: per_token(token_prices.price_per_1k_input),
@@ -88,28 +135,64 @@ fn per_token(MicroCredits(price): MicroCredits) -> String {
     if digits.is_empty() { whole.to_string() } else { format!("{whole}.{digits}") }
 }
 
-/// The chat models of the catalogue, by slug.
-pub(super) async fn list(State(api): State<Arc<Api>>, _caller: Caller) -> Json<ModelList> {
+/// All names of what models make.
+fn output_names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = OUTPUTS.iter().map(|&(name, _)| name).collect();
+    names.dedup();
+    names
+}
+
+/// The regular expression of the parameter of [`list`].
+pub(super) fn output_pattern() -> String {
+    let name = format!("({}|{ALL})", output_names().join("|"));
+    format!("^ *{name}( *, *{name})* *$")
+}
+
+/// The names of what the models of a list make. Without the parameter they write texts.
+fn wanted(query: &Query) -> Result<Vec<&str>, ApiError> {
+    let names = query.get("output_modalities").unwrap_or("text");
+    let names: Vec<&str> = names.split(',').map(str::trim).collect();
+    let is_known = |name: &&str| *name == ALL || OUTPUTS.iter().any(|(known, _)| known == name);
+    if names.iter().all(is_known) {
+        return Ok(names);
+    }
+    let known = output_names();
+    let message = format!("output_modalities must be {ALL}, or some of {} with commas", known.join(", "));
+    Err(ApiError::field(Code::ValidationError, "output_modalities", message))
+}
+
+/// The models of the catalogue that make what is wanted, by slug.
+pub(super) async fn list(
+    State(api): State<Arc<Api>>,
+    OpenAiForm(_): OpenAiForm<Caller>,
+    OpenAiForm(query): OpenAiForm<Query>,
+) -> Result<Json<ModelList>, ApiError> {
+    let wanted = wanted(&query).map_err(ApiError::in_openai_form)?;
+    let is_wanted = |cargo: &Cargo| {
+        let outputs = outputs(cargo);
+        let is_one = |name: &str| name == ALL || outputs.contains(&name);
+        !outputs.is_empty() && wanted.iter().any(|name| is_one(name))
+    };
     let catalogue = api.execution.context().catalogue();
     let mut data: Vec<Model> = catalogue
         .iter()
-        .filter(|cargo| cargo.is_chat() && api.network.is_enabled(&cargo.entry.slug))
+        .filter(|cargo| is_wanted(cargo) && api.network.is_enabled(&cargo.entry.slug))
         .map(|cargo| model(cargo))
         .collect();
     data.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
-    Json(ModelList { object: "list".to_owned(), data })
+    Ok(Json(ModelList { object: "list".to_owned(), data }))
 }
 
 /// One model, by slug or alias.
 pub(super) async fn get(
     State(api): State<Arc<Api>>,
-    _caller: Caller,
+    OpenAiForm(_): OpenAiForm<Caller>,
     Path(name): Path<String>,
 ) -> Result<Json<Model>, ApiError> {
     let catalogue = api.execution.context().catalogue();
     let cargo = catalogue
         .named(&name)
-        .filter(|cargo| cargo.is_chat())
+        .filter(|cargo| !outputs(cargo).is_empty() && api.network.is_enabled(&cargo.entry.slug))
         .ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such model").in_openai_form())?;
     Ok(Json(model(cargo)))
 }

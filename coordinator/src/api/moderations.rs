@@ -10,15 +10,16 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use island_protocol::{
     ids::JobId,
     moderations::{CATEGORIES, Moderation, ModerationRequest, Moderations},
+    preferences::Preferences,
     problem::Code,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tokio::time::Instant;
 
 use super::{
     Api, ApiError,
     auth::Caller,
+    availability::Allowed,
     body,
     one_job::{self, Ability, Answered},
 };
@@ -35,7 +36,8 @@ const AT_ONCE: usize = 4;
 /// Score from which on a category applies.
 const THRESHOLD: f64 = 0.5;
 
-const MODERATES: Ability = Ability { does: "moderates", is_of: |cargo| !cargo.moderation().is_empty() };
+pub(super) const MODERATES: Ability =
+    Ability { does: "moderates", is_of: |cargo| !cargo.moderation().is_empty() };
 
 /// Scores by category.
 type Scores = BTreeMap<String, f64>;
@@ -47,6 +49,7 @@ pub(super) async fn create(
 ) -> Result<Json<Moderations>, ApiError> {
     let answered = async {
         let body::Keyed { caller, fields } = request?;
+        let fields = fields.preferring()?;
         answer(&api, caller, fields.parse()?).await.map(Json)
     };
     answered.await.map_err(ApiError::in_openai_form)
@@ -58,15 +61,17 @@ async fn answer(api: &Arc<Api>, caller: Caller, request: ModerationRequest) -> R
         let message = format!("the texts may have {MAX_CHARACTERS} characters");
         return Err(ApiError::field(Code::ValidationError, "input", message));
     }
-    let cargo = choose(api, request.model.as_deref())?;
-    let categories = cargo.moderation();
+    let preferences = request.preferences.unwrap_or_default();
+    let allowed = Allowed::of(api, caller.account, &preferences);
+    let judge = Judge { api, caller, cargo: choose(api, request.model.as_deref(), &allowed)?, preferences };
+    let categories = judge.cargo.moderation();
     let pieces: Vec<(usize, String)> = texts
         .iter()
         .enumerate()
         .flat_map(|(index, text)| pieces(text, PIECE).into_iter().map(move |piece| (index, piece)))
         .collect();
     let judged = stream::iter(pieces).map(async |(index, piece)| {
-        let (job, scores) = judge(api, caller, &cargo, &categories, piece).await?;
+        let (job, scores) = judge.judge(&categories, piece).await?;
         Ok::<_, ApiError>((index, job, scores))
     });
     let judged: Vec<(usize, JobId, Scores)> = judged.buffered(AT_ONCE).try_collect().await?;
@@ -76,20 +81,18 @@ async fn answer(api: &Arc<Api>, caller: Caller, request: ModerationRequest) -> R
         raise(&mut scores[index], of_piece);
     }
     let results = scores.iter().map(verdict).collect();
-    Ok(Moderations { id, model: cargo.entry.slug.to_string(), results })
+    Ok(Moderations { id, model: judge.cargo.entry.slug.to_string(), results })
 }
 
 /// The Cargo with this name. For OpenAI's names: the nearest of the operators' that an Island can serve.
-fn choose(api: &Api, model: Option<&str>) -> Result<Arc<Cargo>, ApiError> {
-    let context = api.execution.context();
-    let catalogue = context.catalogue();
+fn choose(api: &Api, model: Option<&str>, allowed: &Allowed) -> Result<Arc<Cargo>, ApiError> {
+    let catalogue = api.execution.context().catalogue();
     if let Some(model) = model.filter(|model| !model.is_empty() && !choice::is_moderation_model(model)) {
         return MODERATES.named(&catalogue, model);
     }
-    let islands = context.fleet.snapshot(Instant::now());
     // `None` sorts first, so compare its presence first.
     let nearest = catalogue.own().filter(|cargo| (MODERATES.is_of)(cargo)).min_by_key(|cargo| {
-        let near = islands.nearest(&cargo.spec);
+        let near = allowed.nearest(cargo);
         (near.is_none(), near, cargo.entry.slug.as_str())
     });
     nearest.cloned().ok_or_else(|| MODERATES.absent())
@@ -111,32 +114,45 @@ fn texts(input: &Value) -> Vec<String> {
     }
 }
 
-/// The scores of a text, and the job that judged its beginning. A piece that has too many tokens is halved.
-async fn judge(
-    api: &Arc<Api>,
+/// What judges the texts of a request.
+#[derive(Debug)]
+struct Judge<'a> {
+    api: &'a Arc<Api>,
     caller: Caller,
-    cargo: &Arc<Cargo>,
-    categories: &BTreeMap<String, String>,
-    text: String,
-) -> Result<(JobId, Scores), ApiError> {
-    let (mut scores, mut first) = (Scores::new(), None);
-    let mut left = vec![text];
-    while let Some(piece) = left.pop() {
-        let input = Map::from_iter([("text".to_owned(), piece.clone().into())]);
-        let Answered { job, output, .. } = match one_job::run(api, caller, cargo, input, None).await {
-            Ok(answered) => answered,
-            Err(error) if is_too_long(&error) && piece.chars().count() > SMALLEST => {
-                let half = piece.chars().count().div_ceil(2);
-                left.extend(pieces(&piece, half).into_iter().rev());
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        first.get_or_insert(job.id);
-        raise(&mut scores, of_labels(&output, categories)?);
+    cargo: Arc<Cargo>,
+    preferences: Preferences,
+}
+
+impl Judge<'_> {
+    async fn run(&self, piece: &str) -> Result<Answered, ApiError> {
+        let input = Map::from_iter([("text".to_owned(), piece.into())]);
+        one_job::run(self.api, self.caller, &self.cargo, input, None, self.preferences.clone()).await
     }
-    let first = first.ok_or_else(|| ApiError::new(Code::JobFailed, "no piece of the text was judged"))?;
-    Ok((first, scores))
+
+    /// The scores of a text, and the job that judged its beginning. A piece that has too many tokens is halved.
+    async fn judge(
+        &self,
+        categories: &BTreeMap<String, String>,
+        text: String,
+    ) -> Result<(JobId, Scores), ApiError> {
+        let (mut scores, mut first) = (Scores::new(), None);
+        let mut left = vec![text];
+        while let Some(piece) = left.pop() {
+            let Answered { job, output, .. } = match self.run(&piece).await {
+                Ok(answered) => answered,
+                Err(error) if is_too_long(&error) && piece.chars().count() > SMALLEST => {
+                    let half = piece.chars().count().div_ceil(2);
+                    left.extend(pieces(&piece, half).into_iter().rev());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            first.get_or_insert(job.id);
+            raise(&mut scores, of_labels(&output, categories)?);
+        }
+        let first = first.ok_or_else(|| ApiError::new(Code::JobFailed, "no piece of the text was judged"))?;
+        Ok((first, scores))
+    }
 }
 
 fn is_too_long(error: &ApiError) -> bool {

@@ -55,19 +55,9 @@ pub(super) struct Answered {
     pub usage: Usage,
 }
 
-/// Runs a job of the Cargo and waits for its end. If a client without an idempotency key disconnects, the job is cancelled.
+/// Runs a job of the Cargo, on an Island that suits the preferences, and waits for its end. If a client without an idempotency key
+/// disconnects, the job is cancelled.
 pub(super) async fn run(
-    api: &Api,
-    caller: Caller,
-    cargo: &Arc<Cargo>,
-    input: Map<String, Value>,
-    key: Option<IdempotencyKey>,
-) -> Result<Answered, ApiError> {
-    run_where(api, caller, cargo, input, key, Preferences::default()).await
-}
-
-/// Runs a job as [`run`] does, on an Island that suits the preferences.
-pub(super) async fn run_where(
     api: &Api,
     caller: Caller,
     cargo: &Arc<Cargo>,
@@ -79,8 +69,8 @@ pub(super) async fn run_where(
     let is_keyed = key.is_some();
     let request = Request { preferences, ..Request::waiting(input, key) };
     let accepted = accept(api, caller, cargo, request).await?;
-    let (guard, job, _) = follow(api, accepted).await?;
-    let mut follower = Follower::new(guard);
+    let (followed, job, _) = follow(api, accepted).await?;
+    let mut follower = Follower::new(followed);
     follower.begin(api.rules.chat_wait, job.workload.as_str()).await?;
     if is_keyed {
         // A client with an idempotency key may return for the answer, so the job runs to its end.

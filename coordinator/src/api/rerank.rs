@@ -15,11 +15,14 @@ use serde_json::{Map, Value, json};
 use super::{
     Api, ApiError,
     auth::Caller,
+    availability::Allowed,
     body,
     one_job::{self, Ability, Answered},
 };
+use crate::catalogue::{Cargo, choice};
 
-const RANKS: Ability = Ability { does: "ranks documents", is_of: |cargo| cargo.reads_texts("text-ranking") };
+pub(super) const RANKS: Ability =
+    Ability { does: "ranks documents", is_of: |cargo| cargo.reads_texts("text-ranking") };
 
 /// Orders documents by their relevance to a query.
 pub(super) async fn create(
@@ -28,17 +31,19 @@ pub(super) async fn create(
 ) -> Result<Json<Reranking>, ApiError> {
     let answered = async {
         let body::Keyed { caller, fields } = request?;
+        let fields = fields.preferring()?;
         answer(&api, caller, fields.parse()?).await.map(Json)
     };
     answered.await.map_err(ApiError::in_openai_form)
 }
 
 async fn answer(api: &Arc<Api>, caller: Caller, request: RerankRequest) -> Result<Reranking, ApiError> {
-    let RerankRequest { model, query, documents, top_n, return_documents } = request;
+    let RerankRequest { model, query, documents, top_n, return_documents, preferences } = request;
+    let preferences = preferences.unwrap_or_default();
     let documents: Vec<String> = documents.into_iter().map(RerankDocument::into_text).collect();
-    let cargo = RANKS.named(&api.execution.context().catalogue(), &model)?;
-    let Answered { job, output, usage } =
-        one_job::run(api, caller, &cargo, input(query, &documents), None).await?;
+    let cargo = choose(api, &model, &Allowed::of(api, caller.account, &preferences))?;
+    let input = input(query, &documents);
+    let Answered { job, output, usage } = one_job::run(api, caller, &cargo, input, None, preferences).await?;
     let scores = output.get("scores").and_then(|scores| Vec::<f64>::deserialize(scores).ok());
     let scores = scores.filter(|scores| scores.len() == documents.len()).ok_or_else(|| {
         ApiError::new(Code::JobFailed, "the output does not have one score for each document")
@@ -60,6 +65,23 @@ async fn answer(api: &Arc<Api>, caller: Caller, request: RerankRequest) -> Resul
         usage,
         meta: RerankMeta { tokens },
     })
+}
+
+/// The Cargo with this name. For names of others: the one that has it as an alias, if an Island can serve that one, otherwise the
+/// nearest of the operators' that an Island can serve.
+fn choose(api: &Api, model: &str, allowed: &Allowed) -> Result<Arc<Cargo>, ApiError> {
+    let catalogue = api.execution.context().catalogue();
+    if !choice::is_ranking_model(model) || catalogue.get(model).is_some() {
+        return RANKS.named(&catalogue, model);
+    }
+    let alias = catalogue.named(model).map(|cargo| cargo.entry.slug.clone());
+    // `None` sorts first, so compare its presence first.
+    let nearest = catalogue.own().filter(|cargo| (RANKS.is_of)(cargo)).min_by_key(|cargo| {
+        let near = allowed.nearest(cargo);
+        let is_other = alias.as_ref() != Some(&cargo.entry.slug);
+        (near.is_none(), is_other, near, cargo.entry.required_ram_mb, cargo.entry.slug.as_str())
+    });
+    nearest.cloned().ok_or_else(|| RANKS.absent())
 }
 
 /// The input of a job.

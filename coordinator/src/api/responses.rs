@@ -3,6 +3,9 @@
 //! A response is its job: the conversation is the job's input, what the model wrote is its output. Only what the request contains beyond
 //! that is kept in addition. It is deleted with the data of the job.
 
+mod events;
+mod items;
+mod references;
 mod reply;
 mod request;
 mod stored;
@@ -32,6 +35,7 @@ use super::{
     chat::{self, Kept, request::Chat, stream},
     idempotency::{IdempotencyKey, Replayed},
     jobs,
+    openai_form::OpenAiForm,
     segment::Segment,
 };
 use crate::storage::idempotency::RESPONSES;
@@ -45,8 +49,9 @@ pub(super) async fn create(
 ) -> Result<HttpResponse, ApiError> {
     let answered = async {
         let body::Keyed { caller, fields } = request?;
+        let fields = fields.preferring()?;
         let key = IdempotencyKey::read(&headers, RESPONSES, &fields)?;
-        let request: ResponseRequest = fields.parse()?;
+        let request = references::resolved(&api, &caller, fields.parse()?).await?;
         let is_background = request.background;
         if is_background && request.stream {
             let message = "a background response is not streamed: read it by its id";
@@ -67,16 +72,15 @@ pub(super) async fn create(
         let chat::Answer { replies, slot, replayed, served } =
             chat::start(&api, caller, &chat, key, kept).await?;
         let Some(reply) = replies.into_iter().next() else { return Err(chat::choose::absent()) };
-        let head = reply.head().clone();
         if chat.stream {
-            let frames = stream::frames(reply, reply::Events::new(about), slot);
+            let frames = stream::frames(reply, events::Events::new(about), slot);
             return Ok((Replayed(replayed), served, jobs::stream::event_stream(frames)).into_response());
         }
         let response = if is_background {
             let state = ResponseStatus::Queued;
-            reply::response(&head, &about, state, reply::Written::default())
+            reply::response(reply.head(), &about, state, &items::Written::default())
         } else {
-            reply::whole(&head, &about, reply.whole().await?)
+            reply::whole(reply, &about).await?
         };
         Ok((Replayed(replayed), served, Json(response)).into_response())
     };
@@ -90,7 +94,8 @@ pub(super) async fn input_tokens(
 ) -> Result<Json<InputTokens>, ApiError> {
     let answered = async {
         let body::Keyed { caller, fields } = request?;
-        let request: ResponseRequest = fields.parse()?;
+        let fields = fields.preferring()?;
+        let request = references::resolved(&api, &caller, fields.parse()?).await?;
         let earlier = earlier(&api, &caller, &request).await?;
         let chat = Chat::new(request::chat(request, earlier)?)?;
         let input_tokens = chat::count::count(&api, caller, &chat).await?;
@@ -114,7 +119,7 @@ async fn earlier(
 /// A stored response.
 pub(super) async fn get(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    OpenAiForm(caller): OpenAiForm<Caller>,
     Segment(id): Segment,
 ) -> Result<Json<Response>, ApiError> {
     stored::get(&api, &caller, &id).await.map(Json).map_err(ApiError::in_openai_form)
@@ -123,7 +128,7 @@ pub(super) async fn get(
 /// The items that a stored response was made of.
 pub(super) async fn input_items(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    OpenAiForm(caller): OpenAiForm<Caller>,
     Segment(id): Segment,
 ) -> Result<Json<InputItems>, ApiError> {
     stored::input_items(&api, &caller, &id).await.map(Json).map_err(ApiError::in_openai_form)
@@ -132,7 +137,7 @@ pub(super) async fn input_items(
 /// Cancels a response that is being written.
 pub(super) async fn cancel(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    OpenAiForm(caller): OpenAiForm<Caller>,
     Segment(id): Segment,
 ) -> Result<Json<Response>, ApiError> {
     let cancelled = async {
@@ -152,7 +157,7 @@ pub(super) async fn cancel(
 /// Deletes a stored response with all data of its job.
 pub(super) async fn delete(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    OpenAiForm(caller): OpenAiForm<Caller>,
     Segment(id): Segment,
 ) -> Result<Json<DeletedResponse>, ApiError> {
     let deleted = async {

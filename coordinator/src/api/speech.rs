@@ -19,15 +19,16 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream, stream::BoxStream};
 use island_protocol::{
+    preferences::Preferences,
     problem::Code,
     speech::{SpeechEvent, SpeechUsage},
 };
 use serde_json::{Map, Value};
-use tokio::time::Instant;
 
 use super::{
     Api, ApiError,
     auth::Caller,
+    availability::Allowed,
     body,
     jobs::stream::event_stream,
     one_job::{self, Ability, Answered},
@@ -42,7 +43,8 @@ use request::Speech;
 /// Jobs of a request that run at one time: the next piece is ready when the one before was played.
 const AT_ONCE: usize = 2;
 
-const SPEAKS: Ability = Ability { does: "speaks", is_of: |cargo| cargo.task() == Some("text-to-speech") };
+pub(super) const SPEAKS: Ability =
+    Ability { does: "speaks", is_of: |cargo| cargo.task() == Some("text-to-speech") };
 
 /// Speaks a text.
 pub(super) async fn create(
@@ -51,18 +53,19 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let answered = async {
         let body::Keyed { caller, fields } = request?;
+        let fields = fields.preferring()?;
         answer(&api, caller, Speech::new(fields.parse()?)).await
     };
     answered.await.map_err(ApiError::in_openai_form)
 }
 
 async fn answer(api: &Arc<Api>, caller: Caller, speech: Speech) -> Result<Response, ApiError> {
-    let cargo = choose(api, &speech.model)?;
+    let cargo = choose(api, &speech.model, &Allowed::of(api, caller.account, &speech.preferences))?;
     let input = speech.input_for(&cargo)?;
     let pieces = pieces::of(&speech.text);
     let is_long = pieces.len() > 1;
     let (format, is_sse) = (speech.format, speech.is_sse);
-    let mut sounds = spoken(Arc::clone(api), caller, cargo, input, pieces);
+    let mut sounds = spoken(Arc::clone(api), caller, cargo, input, speech.preferences, pieces);
     // An error of the first piece is answered with its HTTP status.
     let first = match sounds.next().await {
         Some(first) => first?,
@@ -82,16 +85,14 @@ async fn answer(api: &Arc<Api>, caller: Caller, speech: Speech) -> Result<Respon
 }
 
 /// The Cargo with this name. For OpenAI's names: the nearest of the operators' that an Island can serve, those with several voices first.
-fn choose(api: &Api, model: &str) -> Result<Arc<Cargo>, ApiError> {
-    let context = api.execution.context();
-    let catalogue = context.catalogue();
+fn choose(api: &Api, model: &str, allowed: &Allowed) -> Result<Arc<Cargo>, ApiError> {
+    let catalogue = api.execution.context().catalogue();
     if !choice::VOICE_MODELS.contains(&model) {
         return SPEAKS.named(&catalogue, model);
     }
-    let islands = context.fleet.snapshot(Instant::now());
     // `None` sorts first, so compare its presence first.
     let nearest = catalogue.own().filter(|cargo| (SPEAKS.is_of)(cargo)).min_by_key(|cargo| {
-        let near = islands.nearest(&cargo.spec);
+        let near = allowed.nearest(cargo);
         (near.is_none(), !cargo.takes("voice"), near, cargo.entry.required_ram_mb, cargo.entry.slug.as_str())
     });
     nearest.cloned().ok_or_else(|| SPEAKS.absent())
@@ -103,13 +104,16 @@ fn spoken(
     caller: Caller,
     cargo: Arc<Cargo>,
     options: Map<String, Value>,
+    preferences: Preferences,
     pieces: Vec<String>,
 ) -> BoxStream<'static, Result<Sound, ApiError>> {
     let one = move |piece: String| {
-        let (api, cargo, mut input) = (Arc::clone(&api), Arc::clone(&cargo), options.clone());
+        let (api, cargo) = (Arc::clone(&api), Arc::clone(&cargo));
+        let (mut input, preferences) = (options.clone(), preferences.clone());
         input.insert("text".to_owned(), piece.into());
         async move {
-            let Answered { output, .. } = one_job::run(&api, caller, &cargo, input, None).await?;
+            let Answered { output, .. } =
+                one_job::run(&api, caller, &cargo, input, None, preferences).await?;
             Sound::of(&output).map_err(|error| ApiError::new(Code::JobFailed, error.to_string()))
         }
     };

@@ -105,6 +105,12 @@ impl Cargo {
         parts.rfind(is_one).map(str::to_owned)
     }
 
+    /// Whether its weights are stored in one of these ways; an empty list allows all.
+    pub(crate) fn is_stored_as(&self, quantizations: &[String]) -> bool {
+        let known = self.quantization().unwrap_or_default();
+        quantizations.is_empty() || quantizations.iter().any(|wanted| wanted.eq_ignore_ascii_case(&known))
+    }
+
     /// Maximum number of tokens of a conversation.
     pub(crate) fn context_tokens(&self) -> u64 {
         match self.spec.limits.context_tokens {

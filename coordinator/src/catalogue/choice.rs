@@ -68,12 +68,18 @@ pub(crate) fn is_moderation_model(name: &str) -> bool {
     ["omni-moderation-", "text-moderation-"].iter().any(|begin| name.starts_with(begin))
 }
 
+/// Whether a name is one of Cohere's or Jina's for models that rank documents. They mean any Cargo that does.
+pub(crate) fn is_ranking_model(name: &str) -> bool {
+    name == "rerank" || ["rerank-", "jina-reranker-"].iter().any(|begin| name.starts_with(begin))
+}
+
 /// Whether a name means a model of the network's choice, so that no account may publish a Cargo of that name.
 pub(super) fn is_reserved(name: &str) -> bool {
     name == SHIPPED
         || IMAGE_MODELS.contains(&name)
         || VOICE_MODELS.contains(&name)
         || is_moderation_model(name)
+        || is_ranking_model(name)
         || speech::size_of(name).is_some()
         || is_foreign(name)
 }

@@ -74,6 +74,9 @@ pub(super) struct Init {
     /// Nodes that keep the events of a job.
     #[arg(long, value_name = "NUMBER")]
     replicas: Option<u8>,
+    /// Address at which the coordinator serves metrics for Prometheus, without a key; Prometheus itself usually has port 9090.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
 }
 
 fn node(text: &str) -> Result<(NodeName, RouteAddress), String> {
@@ -135,6 +138,7 @@ fn given(settings: &Settings, options: &Init) -> anyhow::Result<Map<String, Valu
     };
     let path = |path: &Option<PathBuf>| path.as_deref().map(std::path::absolute).transpose();
     set("http", "public_url", options.public_url.as_ref().map(|url| json!(url)));
+    set("http", "metrics", options.metrics.map(|address| json!(address)));
     set("fabric", "public_url", options.nats_public_url.as_ref().map(|url| json!(url)));
     if let (Some(certificate), Some(key)) = (path(&options.tls_certificate)?, path(&options.tls_key)?) {
         let tls = json!({"certificate": certificate, "key": key});
@@ -184,8 +188,11 @@ fn missing(
     let has_own_tls = options.tls_certificate.is_some();
     let nats_has_tls = has_own_tls || options.nats_tls_certificate.is_some();
     let everywhere = IpAddr::from(Ipv6Addr::UNSPECIFIED);
-    if nats_has_tls {
+    // The nodes of a cluster, and coordinators, are on other machines.
+    if nats_has_tls || !options.nats_nodes.is_empty() {
         missing.push(("nats", "listen", json!(SocketAddr::new(everywhere, NATS_PORT))));
+    }
+    if nats_has_tls {
         // The certificate has the name by which Islands connect, not an address of loopback.
         let port = options.nats_listen.map_or(NATS_PORT, |address| address.port());
         let public = options.nats_public_url.as_ref().filter(|url| url.starts_with("tls://"));
@@ -327,6 +334,9 @@ mod tests {
         assert_eq!(both["http.listen"], "[::]:443");
         let none = added(&["--public-url", "https://a.example.org"], None);
         assert_eq!((none["nats.websocket"].as_str(), none.get("fabric.url")), (Some("127.0.0.1:4223"), None));
+        let cluster = added(&["--nats-node", "n1=nats-1:6222"], None);
+        assert_eq!(cluster["nats.listen"], "[::]:4222", "others connect to a node");
+        assert!(!cluster.contains_key("fabric.url"), "{cluster:?}");
         let alone = ["init", "--nats-tls-certificate", "/c.pem"];
         assert!(<Line as clap::Parser>::try_parse_from(alone).is_err(), "the key is missing");
     }

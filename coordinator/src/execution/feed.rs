@@ -10,8 +10,9 @@ use super::{
     Execution,
     log::{Entry, Reader},
     relays,
+    stored_events::StoredEvents,
 };
-use crate::storage::{StoreError, jobs};
+use crate::storage::StoreError;
 
 /// Time before a source that failed is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
@@ -21,7 +22,7 @@ enum Source {
     Log(Reader),
     /// Of a job that another coordinator executes; events may be missing.
     Relay(Reader),
-    Stored(Vec<Entry>),
+    Stored(Box<StoredEvents>),
     /// To be located, at first or again.
     Unlocated,
 }
@@ -75,10 +76,17 @@ impl Feed {
                 }
                 Some(continuing(self.after, entries?)).filter(|entries| !entries.is_empty())
             }
-            Source::Stored(entries) => {
-                self.ended = true;
-                Some(std::mem::take(entries))
-            }
+            Source::Stored(events) => match events.next().await {
+                Ok(entries) => {
+                    self.ended = entries.is_none();
+                    entries
+                }
+                Err(error) => {
+                    tracing::warn!(job = %self.job, error = %Chain(&error), "events not read; will retry");
+                    tokio::time::sleep(RETRY_INTERVAL).await;
+                    None
+                }
+            },
             Source::Unlocated => {
                 match locate(&self.execution, self.job, self.after).await {
                     Ok(source) => self.source = source,
@@ -99,12 +107,9 @@ async fn locate(execution: &Arc<Execution>, job: JobId, after: u64) -> Result<So
     {
         return Ok(Source::Log(handle.log.read(after)));
     }
-    let stored = jobs::events(execution.context().store.reader(), job).await?;
+    let stored = StoredEvents::open(&execution.context().store, job, after).await?;
     Ok(match stored {
-        Some(events) => {
-            let rest = events.into_iter().filter(|event| event.n > after);
-            Source::Stored(rest.map(Entry::new).collect())
-        }
+        Some(events) => Source::Stored(Box::new(events)),
         None => Source::Relay(relays::read(execution, job, after)),
     })
 }

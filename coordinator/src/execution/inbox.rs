@@ -9,6 +9,7 @@
 mod budget;
 mod limits;
 mod queue;
+mod report;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -60,8 +61,6 @@ const MAX_REPORT: usize = 1 << 20;
 const MAX_STATUS: usize = 16 << 10;
 /// Maximum attempts in a message.
 const MAX_ATTEMPTS: usize = 1_024;
-/// Maximum length of an Island's name, region and version, characters.
-const MAX_NAME: usize = 100;
 
 /// The subscriptions, one for each subject.
 #[derive(Debug)]
@@ -127,16 +126,6 @@ fn parsed<T: DeserializeOwned>(subject: &str, payload: &Bytes) -> Option<T> {
             None
         }
     }
-}
-
-/// Whether the names of a registration are short lines of text.
-fn has_valid_names(register: &Register) -> bool {
-    let is_short = |name: &str| name.chars().count() <= MAX_NAME && !name.chars().any(char::is_control);
-    !register.name.trim().is_empty()
-        && [&register.name, &register.agent_version]
-            .into_iter()
-            .chain(&register.region)
-            .all(|name| is_short(name))
 }
 
 impl Execution {
@@ -266,9 +255,10 @@ impl Execution {
     }
 
     fn on_heartbeat(&self, message: &async_nats::Message) {
-        let Some((host, heartbeat)) = from_host::<Heartbeat>(message) else { return };
+        let Some((host, mut heartbeat)) = from_host::<Heartbeat>(message) else { return };
         // An Island whose registration was refused is not online.
         if heartbeat.host_id == host && VERSIONS.contains(heartbeat.v) {
+            report::trim(&mut heartbeat, message.payload.len());
             self.context.fleet.heartbeat(heartbeat, Instant::now(), self.context.clock.now());
         }
     }
@@ -329,11 +319,11 @@ impl Execution {
             Err(mismatch) => return self.refuse_versions(&introduction, mismatch, message).await,
         };
         let Some(register) = parsed::<Register>(&message.subject, &message.payload) else { return };
-        if !has_valid_names(&register) || register.holding.len() > MAX_ATTEMPTS {
-            tracing::warn!(%host, "registration with invalid names or too many attempts dropped");
+        if !self.is_admitted(host, register.sent_at, message).await {
             return;
         }
-        if !self.is_admitted(host, register.sent_at, message).await {
+        if let Err(reason) = report::check(&register) {
+            tracing::warn!(%host, %reason, "registration dropped");
             return;
         }
         let now = self.context.clock.now();

@@ -10,7 +10,6 @@ use std::{
 
 use island_protocol::{
     api::admin::WaitingJob,
-    event::{JobEvent, Numbered},
     fabric::{Lease, LeasedJob, Output},
     ids::{AccountId, AttemptKey, HostId, JobId, Slug},
     job::JobStatus,
@@ -114,9 +113,9 @@ impl JobHandle {
         }
     }
 
-    /// A job that has ended, with its events. It has no runner.
-    pub(crate) fn ended(context: &Context, job: Job, events: Vec<Numbered<JobEvent>>) -> Self {
-        let log = Arc::new(Log::new(events));
+    /// A job that has ended. It has no runner, and its log is empty: its events are in SQL.
+    pub(crate) fn ended(context: &Context, job: Job) -> Self {
+        let log = Arc::new(Log::new(Vec::new()));
         let cargo = context.catalogue().get(job.workload.as_str()).cloned();
         let machine = Machine::new(job, log.clone(), cargo, context.terms(), context.now());
         let (commands, _) = mpsc::unbounded_channel();

@@ -146,6 +146,7 @@ struct Conclusion {
     usage: Usage,
     error: Option<JobError>,
     finish_reason: Option<FinishReason>,
+    stop_text: Option<String>,
     /// The result as the Island sent it, for the last event.
     sent: Option<Value>,
 }
@@ -319,7 +320,7 @@ impl Machine {
 
     /// State of the job, or `None` if it has ended: an end is read only from SQL, which has all of its parts.
     pub(super) fn live_state(&self) -> Option<LiveState> {
-        LiveState::new(self.job.status, self.job.started_at, self.waiting.clone())
+        LiveState::new(self.job.status, self.job.times, self.waiting.clone())
     }
 
     /// Puts a former defect back, so that the simulation can show that it finds it.
@@ -443,8 +444,8 @@ impl Machine {
         step: &mut Step,
     ) {
         let head = self.transcript.with(events);
-        let write =
-            AttemptWrite { from: self.job.key(), to, status, host, head, parts: self.job.parts.clone() };
+        let (from, parts, times) = (self.job.key(), self.job.parts.clone(), self.job.times);
+        let write = AttemptWrite { from, to, status, host, head, parts, times };
         self.write(Write::Attempt(write), then, step);
     }
 
@@ -564,6 +565,7 @@ impl Machine {
         }
         self.waiting = None;
         self.accept_by = None;
+        self.job.times.placed_at.get_or_insert(step.now.wall);
         step.push(Effect::Accepted);
     }
 
@@ -599,9 +601,9 @@ impl Machine {
         if self.job.status != JobStatus::Queued {
             return;
         }
-        self.job.started_at.get_or_insert(step.now.wall);
+        self.job.times.started_at.get_or_insert(step.now.wall);
         self.transition(Trigger::Start);
-        step.push(Effect::RecordStart { key: self.job.key(), at: step.now.wall });
+        step.push(Effect::RecordStart { key: self.job.key(), times: self.job.times });
     }
 
     /// Changes the status by the transition table. An illegal transition is a bug; it is logged and changes nothing.
@@ -627,7 +629,11 @@ impl Machine {
             return reply_to(reply, discarded(), step);
         }
         self.accept(step);
+        let had_output = self.job.times.first_output_at.is_some() || self.transcript.log().has_output();
         let added = self.transcript.add(output.events);
+        if added.has_output && !had_output {
+            self.job.times.first_output_at = Some(step.now.wall);
+        }
         if added.executes {
             self.started(step);
         }
@@ -660,8 +666,10 @@ impl Machine {
     /// Handles the end that an attempt reported.
     fn ended(&mut self, outcome: Outcome, reply: Option<ReplyTo>, step: &mut Step) {
         let notice = Notice::reply(reply);
-        let (claimed, output, finish_reason) = match outcome {
-            Outcome::Completed { usage, output, finish_reason } => (usage, output, finish_reason),
+        let (claimed, output, finish_reason, stop_text) = match outcome {
+            Outcome::Completed { usage, output, finish_reason, stop_text } => {
+                (usage, output, finish_reason, stop_text)
+            }
             Outcome::Failed { failure, usage } => return self.attempt_failed(failure, usage, notice, step),
         };
         let stored = output.clone().unwrap_or_else(|| Value::String(self.transcript.log().text()));
@@ -675,10 +683,19 @@ impl Machine {
             usage: self.transcript.usage(claimed, self.job.max_tokens),
             error: None,
             finish_reason,
+            stop_text: stop_text.filter(|text| self.is_stop_text(text)),
             sent: output,
             output: Some(stored),
         };
         self.end(conclusion, notice, step);
+    }
+
+    /// Whether the request has this stop text.
+    fn is_stop_text(&self, text: &str) -> bool {
+        match self.job.input.get("stop") {
+            Some(Value::Array(stops)) => stops.iter().any(|stop| stop == text),
+            stop => stop.and_then(Value::as_str) == Some(text),
+        }
     }
 
     /// Checks an output against the Cargo's schema.
@@ -803,15 +820,25 @@ impl Machine {
     ) -> Conclusion {
         let usage = self.transcript.usage(claimed, self.job.max_tokens);
         let error = Some(JobError { code: code.as_str().to_owned(), message });
-        Conclusion { trigger, ending, output: None, usage, error, finish_reason: None, sent: None }
+        Conclusion {
+            trigger,
+            ending,
+            output: None,
+            usage,
+            error,
+            finish_reason: None,
+            stop_text: None,
+            sent: None,
+        }
     }
 
     /// Commits the end.
     fn end(&mut self, conclusion: Conclusion, notice: Notice, step: &mut Step) {
-        let Conclusion { trigger, ending, output, mut usage, error, finish_reason, sent } = conclusion;
+        let Conclusion { trigger, ending, output, mut usage, error, finish_reason, stop_text, sent } =
+            conclusion;
         let now = step.now;
         if trigger == Trigger::Complete && self.job.status == JobStatus::Queued {
-            self.job.started_at.get_or_insert(now.wall);
+            self.job.times.started_at.get_or_insert(now.wall);
         }
         let Ok(status) = state::next(self.job.status, trigger) else { return };
         let shares = self.shares(ending, output.as_ref(), usage.prompt_tokens, now);
@@ -819,7 +846,7 @@ impl Machine {
         usage.credits_used = Some(charged);
         let event = match &error {
             Some(error) => JobEvent::Error { error: error.message.clone(), code: error.code.clone() },
-            None => JobEvent::Done { usage: usage.clone(), output: sent, finish_reason },
+            None => JobEvent::Done { usage: usage.clone(), output: sent, finish_reason, stop_text },
         };
         let mut events = self.transcript.with_end(event);
         if !self.is_storable {

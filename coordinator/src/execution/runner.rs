@@ -201,8 +201,8 @@ impl Runner {
             }
             Effect::Release { host, key } => context.fleet.release(host, key),
             Effect::ShowEnd(end) => self.handle.log.append_end(end),
-            Effect::RecordStart { key, at } => {
-                let _ = context.deferred.send(DeferredWrite::Started(key, at));
+            Effect::RecordStart { key, times } => {
+                let _ = context.deferred.send(DeferredWrite::Started(key, times));
             }
             Effect::CreditKarma { host, ms } => {
                 if !self.is_own(host) {
@@ -398,6 +398,7 @@ impl Runner {
             host: write.host,
             head: &write.head,
             parts: &write.parts,
+            times: write.times,
             first_event: write.head.len() as u64 + 1,
             coordinator: context.instance,
         };

@@ -2,12 +2,12 @@
 
 use std::{
     fs, io,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use island_daemon::files::write_atomic;
+use island_daemon::files::{give_to_owner_of_folder, write_atomic};
 use island_protocol::time::Timestamp;
 use nkeys::KeyPair;
 use rand::RngExt as _;
@@ -185,15 +185,6 @@ fn write(path: &Path, text: &str) -> Result<(), InitError> {
     write_atomic(path, text.as_bytes(), 0o600)
         .and_then(|()| give_to_owner_of_folder(path))
         .map_err(|source| InitError::Write { path: path.to_owned(), source })
-}
-
-/// As the superuser, gives a new file to the owner of its folder, under whom the service runs.
-fn give_to_owner_of_folder(path: &Path) -> io::Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    let folder = fs::metadata(path.parent().unwrap_or(Path::new("/")))?;
-    chown(path, Some(folder.uid()), Some(folder.gid()))
 }
 
 /// Limits of an account, which hold for all nodes together. JetStream is enabled with `store`.

@@ -169,6 +169,12 @@ impl Link {
                 "large inputs and outputs will be lost: raise max_payload of nats-server"
             );
         }
+        if is_refused(url, server.tls_required) {
+            tracing::warn!(
+                url,
+                "inputs and outputs are sent to nats-server on another machine without encryption: give it a certificate, or keep the connection in a private network"
+            );
+        }
         Ok(link)
     }
 
@@ -296,9 +302,13 @@ impl Link {
     }
 }
 
-/// Whether clients refuse a fabric address: it is on another machine, and its server does not require TLS.
+/// Whether clients refuse a fabric address: it is on another machine, and its server does not require TLS. Of a list with a WebSocket they use no
+/// server that does not state TLS itself.
 fn is_refused(url: &str, requires_tls: bool) -> bool {
-    fabric_servers(url).into_iter().filter_map(|server| server.parse::<ServerAddr>().ok()).any(|server| {
+    let servers: Vec<ServerAddr> =
+        fabric_servers(url).into_iter().filter_map(|server| server.parse().ok()).collect();
+    let requires_tls = requires_tls && !servers.iter().any(ServerAddr::is_websocket);
+    servers.iter().any(|server| {
         let is_encrypted = match server.scheme() {
             "tls" | "wss" => true,
             "ws" => false,
@@ -349,5 +359,7 @@ mod tests {
         assert!(!is_refused("wss://island.example.org/nats", false));
         assert!(is_refused("tls://n1.example.org,nats://n2.example.org", false));
         assert!(is_refused("ws://island.example.org/nats", true));
+        assert!(is_refused("wss://island.example.org/nats,nats://nats.example.org", true));
+        assert!(!is_refused("wss://island.example.org/nats,tls://nats.example.org", false));
     }
 }

@@ -293,26 +293,56 @@ impl Snapshot {
 
 /// The latest snapshot.
 #[derive(Debug, Default)]
-pub(super) struct Latest(Mutex<Option<Arc<Snapshot>>>);
+pub(super) struct Latest(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    snapshot: Option<Arc<Snapshot>>,
+    changes: u64,
+}
 
 impl Latest {
     pub(super) fn get(&self, now: Instant) -> Option<Arc<Snapshot>> {
-        self.0.lock().clone().filter(|snapshot| snapshot.is_fresh(now))
+        self.0.lock().snapshot.clone().filter(|snapshot| snapshot.is_fresh(now))
     }
 
-    pub(super) fn set(&self, snapshot: Arc<Snapshot>) {
-        *self.0.lock() = Some(snapshot);
+    /// The number of changes so far, to be read before a snapshot is taken.
+    pub(super) fn changes(&self) -> u64 {
+        self.0.lock().changes
     }
 
-    /// Forgets the snapshot: an Island was added, removed, or changed its status.
+    /// Keeps a snapshot, unless something has changed since `changes` was read: the snapshot may lack it.
+    pub(super) fn set(&self, snapshot: Arc<Snapshot>, changes: u64) {
+        let mut kept = self.0.lock();
+        if kept.changes == changes {
+            kept.snapshot = Some(snapshot);
+        }
+    }
+
+    /// Forgets the snapshot: an Island was added, removed, or changed its name or status.
     pub(super) fn clear(&self) {
-        *self.0.lock() = None;
+        let mut kept = self.0.lock();
+        kept.changes += 1;
+        kept.snapshot = None;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_snapshot_that_was_taken_before_a_change_is_not_kept() {
+        let (latest, now) = (Latest::default(), Instant::now());
+        let taken = || Arc::new(Snapshot::new(Vec::new(), now, Duration::from_secs(1)));
+        let changes = latest.changes();
+        let old = taken();
+        latest.clear();
+        latest.set(old, changes);
+        assert!(latest.get(now).is_none());
+        latest.set(taken(), latest.changes());
+        assert!(latest.get(now).is_some());
+    }
 
     #[test]
     fn a_snapshot_is_reused_for_fifty_times_its_cost_and_never_for_long() {

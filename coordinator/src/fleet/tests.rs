@@ -179,6 +179,30 @@ fn an_island_that_enrolled_to_another_account_earns_for_it() {
 }
 
 #[test]
+fn a_row_from_before_a_registration_does_not_take_its_name_back() {
+    let (fleet, now) = fleet();
+    let row = |name: &str| Enrolled::new(HOST, AccountId(Uuid::from_u128(2)), String::new(), name.into());
+    let name = || fleet.view(HOST, now).expect("an Island").name;
+    fleet.refresh(row("renamed elsewhere"));
+    assert_eq!(name(), "renamed elsewhere");
+    let registration = Register {
+        v: 1,
+        host_id: HOST,
+        instance: InstanceId(Uuid::from_u128(9)),
+        name: "registered".into(),
+        region: None,
+        agent_version: "0".into(),
+        capabilities: capabilities(),
+        holding: Vec::new(),
+        versions: None,
+        sent_at: Timestamp::from_unix_ms(0),
+    };
+    fleet.register(&registration, now, Timestamp::from_unix_ms(0));
+    fleet.refresh(row("renamed elsewhere"));
+    assert_eq!(name(), "registered");
+}
+
+#[test]
 fn a_page_of_ten_thousand_islands_has_only_its_own() {
     let fleet = Fleet::new(Duration::from_mins(1));
     let accounts = [1, 2].map(|n| AccountId(Uuid::from_u128(n)));

@@ -26,7 +26,14 @@ pub(crate) struct InputTokens {
 /// The numbers for an input of a language model.
 pub(crate) fn count(input: &Map<String, Value>) -> InputTokens {
     let mut total = Total::default();
-    input.values().for_each(|value| total.add(value));
+    for (name, value) in input {
+        match value {
+            Value::Array(messages) if name == "messages" => {
+                messages.iter().for_each(|message| total.add_message(message));
+            }
+            value => total.add(value),
+        }
+    }
     let Total { text, pictures, sounds } = total;
     let media = pictures.saturating_mul(PICTURE).saturating_add(sounds);
     InputTokens { max: text.saturating_add(media).saturating_add(TEMPLATE), usual: text / USUAL_BYTES }
@@ -41,12 +48,29 @@ struct Total {
 }
 
 impl Total {
+    /// Adds a message. Engines read files in the parts of its content alone: any other text is read as text, however it begins.
+    fn add_message(&mut self, message: &Value) {
+        let Value::Object(fields) = message else { return self.add(message) };
+        for (name, value) in fields {
+            self.text += name.len() as u64;
+            match value {
+                Value::Array(parts) if name == "content" => parts.iter().for_each(|part| self.add_part(part)),
+                value => self.add(value),
+            }
+        }
+    }
+
+    fn add_part(&mut self, part: &Value) {
+        let file = |pointer: &str| part.pointer(pointer).and_then(Value::as_str);
+        match (part["type"].as_str(), file("/image_url/url"), file("/input_audio/data")) {
+            (Some("image_url"), Some(_), _) => self.pictures += 1,
+            (Some("input_audio"), _, Some(data)) => self.sounds += SOUND + data.len() as u64 / SOUND_BYTES,
+            _ => self.add(part),
+        }
+    }
+
     fn add(&mut self, value: &Value) {
         match value {
-            Value::String(text) if text.starts_with("data:audio/") => {
-                self.sounds += SOUND + text.len() as u64 / SOUND_BYTES;
-            }
-            Value::String(text) if text.starts_with("data:") => self.pictures += 1,
             Value::String(text) => self.text += text.len() as u64,
             Value::Array(values) => values.iter().for_each(|value| self.add(value)),
             Value::Object(fields) => fields.iter().for_each(|(name, value)| {
@@ -74,14 +98,32 @@ mod tests {
         let text = of(json!({"messages": [{"role": "user", "content": "x".repeat(4000)}]}));
         assert!((4000..4000 + TEMPLATE + 100).contains(&text.max), "{text:?}");
         assert!((1000..1010).contains(&text.usual), "{text:?}");
-        let picture =
-            json!({"image_url": {"url": format!("data:image/png;base64,{}", "A".repeat(1_000_000))}});
-        let seen = of(json!({"messages": [picture]}));
-        assert!((PICTURE..PICTURE + TEMPLATE + 100).contains(&seen.max), "{seen:?}");
-        let sound =
-            json!({"input_audio": {"data": format!("data:audio/wav;base64,{}", "A".repeat(100_000))}});
-        let taken = of(json!({"messages": [sound]}));
+        let content = |part: Value| json!({"messages": [{"role": "user", "content": [part]}]});
+        let picture = format!("data:image/png;base64,{}", "A".repeat(1_000_000));
+        let seen = of(content(json!({"type": "image_url", "image_url": {"url": picture}})));
+        assert!((PICTURE..PICTURE + TEMPLATE + 200).contains(&seen.max), "{seen:?}");
+        let sound = format!("data:audio/wav;base64,{}", "A".repeat(100_000));
+        let taken = of(content(json!({"type": "input_audio", "input_audio": {"data": sound}})));
         assert!((2_000 + SOUND..2_200 + SOUND + TEMPLATE).contains(&taken.max), "{taken:?}");
         assert!(of(json!({"tools": [{"a": 1}, true]})).usual > 0);
+    }
+
+    /// Otherwise a long text would be held and paid as one picture.
+    #[test]
+    fn a_text_that_begins_as_the_address_of_a_file_is_text() {
+        let text = format!("data:audio/wav,{}", "word ".repeat(20_000));
+        let content = |content: Value| json!({"messages": [{"role": "user", "content": content}]});
+        for input in [
+            json!({"prompt": text}),
+            json!({"raw_prompt": text}),
+            content(json!(text)),
+            content(json!([{"type": "text", "text": text}])),
+            content(json!([{"type": "text", "text": text, "image_url": {"url": text}}])),
+            json!({"messages": [{"role": "assistant", "reasoning_content": text}]}),
+            json!({"prompt": "a", "tools": [{"function": {"description": text, "image_url": {"url": text}}}]}),
+        ] {
+            let counted = of(input.clone());
+            assert!(counted.max >= 100_000, "{counted:?} for {}", input.to_string().split_at(60).0);
+        }
     }
 }

@@ -41,6 +41,7 @@ pub(crate) struct State {
     busy: Family<ByPool, Gauge>,
     build: Family<Build, Gauge>,
     certificate: Family<Listener, Gauge>,
+    maintenance: Gauge,
 }
 
 impl State {
@@ -48,6 +49,8 @@ impl State {
         registry.register_with_unit("up", "Time since the start", Unit::Seconds, self.up.clone());
         self.build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
         registry.register("build_info", "1, with the version of this program", self.build.clone());
+        let about = "1 while operators have closed the network to new jobs";
+        registry.register("maintenance", about, self.maintenance.clone());
         let about = "When the certificate expires, in seconds since 1970; absent without TLS";
         let seconds = Unit::Seconds;
         registry.register_with_unit(
@@ -74,6 +77,16 @@ impl State {
     /// Sets when the certificate of the API expires, in seconds since 1970.
     pub(crate) fn set_certificate(&self, expires: i64) {
         self.certificate.get_or_create(&Listener { listener: "http" }).set(expires);
+    }
+
+    /// Sets when the certificate of nats-server expires, in seconds since 1970.
+    pub(crate) fn set_nats_certificate(&self, expires: i64) {
+        self.certificate.get_or_create(&Listener { listener: "nats" }).set(expires);
+    }
+
+    /// Sets whether the network is closed to new jobs.
+    pub(crate) fn set_maintenance(&self, is_closed: bool) {
+        self.maintenance.set(i64::from(is_closed));
     }
 
     /// Sets whether the fabric is connected.

@@ -155,6 +155,16 @@ impl Operation {
         ])
     }
 
+    /// Adds the header with the preferences of the request.
+    pub(crate) fn preferring(self) -> Self {
+        let about = "The field `preferences` as JSON, for clients that cannot add it to the body. The body comes first.";
+        self.header(
+            "Island-Preferences",
+            about,
+            &json!({"type": "string", "examples": ["{\"own\": \"first\"}"]}),
+        )
+    }
+
     /// Sets the type of the body.
     pub(crate) fn takes<T: JsonSchema>(mut self, example: Option<Value>) -> Self {
         self.body = Some((Schemas::request::<T>, example));

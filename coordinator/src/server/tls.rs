@@ -82,8 +82,7 @@ impl Certificate {
     /// When the certificate of this server expires, in seconds since 1970; `None` if its dates cannot be read.
     pub(crate) fn expires(&self) -> Option<i64> {
         let current = self.current.read().clone();
-        let (_, leaf) = x509_parser::parse_x509_certificate(current.cert.first()?).ok()?;
-        Some(leaf.validity().not_after.timestamp())
+        not_after(current.cert.first()?)
     }
 
     /// Reads the files again. On an error the current certificate stays in use.
@@ -123,6 +122,16 @@ impl ResolvesServerCert for Certificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.current.read().clone())
     }
+}
+
+/// When the certificate in a file expires, in seconds since 1970; `None` if it cannot be read.
+pub(crate) fn expires(certificate: &Path) -> Option<i64> {
+    not_after(&CertificateDer::from_pem_file(certificate).ok()?)
+}
+
+fn not_after(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let (_, leaf) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    Some(leaf.validity().not_after.timestamp())
 }
 
 fn read(files: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
@@ -174,6 +183,8 @@ mod tests {
         let certificate = Certificate::load(&files).expect("a certificate");
         let first = leaf(&certificate);
         assert_eq!(certificate.expires(), Some(2_524_694_400), "2050-01-02");
+        assert_eq!(expires(&files.certificate), certificate.expires());
+        assert_eq!(expires(&files.key), None, "it has no certificate");
 
         let key = fs::read(&files.key).expect("the key");
         make(&files);

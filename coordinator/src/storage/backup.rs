@@ -11,6 +11,7 @@ use std::{
 };
 
 use futures::TryStreamExt as _;
+use island_daemon::files::{create_private, give_to_owner_of_folder};
 use sqlx::{AssertSqlSafe, Row as _, sqlite::SqliteConnectOptions};
 
 use super::ledger::Audit;
@@ -68,6 +69,8 @@ pub(crate) async fn backup(settings: &Database, file: &Path) -> Result<(), Backu
     let file = absent(file)?;
     let partial = partial(&file);
     remove(&partial)?;
+    // Inputs and outputs of jobs are in it, and its folder may be open to others.
+    create_private(&partial).map_err(|source| BackupError::Write { path: partial.clone(), source })?;
     match &settings.url {
         Some(url) => copy_from_server(url, &partial).await?,
         None => copy_file(&settings.path, &partial).await?,
@@ -129,8 +132,8 @@ fn remove(path: &Path) -> Result<(), BackupError> {
 /// Syncs the file, and gives it its name.
 fn finish(partial: &Path, file: &Path) -> Result<(), BackupError> {
     let folder = file.parent().unwrap_or(Path::new("/"));
-    let named = fs::File::open(partial)
-        .and_then(|partial| partial.sync_all())
+    let named = give_to_owner_of_folder(partial)
+        .and_then(|()| fs::File::open(partial)?.sync_all())
         .and_then(|()| fs::rename(partial, file))
         .and_then(|()| fs::File::open(folder)?.sync_all());
     named.map_err(|source| BackupError::Write { path: file.to_owned(), source })

@@ -187,29 +187,44 @@ pub(crate) async fn cancel(conn: &mut Connection, id: BatchId, now: Timestamp) -
     Ok(done.rows_affected() == 1)
 }
 
-/// Takes up to `limit` open batches that no coordinator runs, the oldest first. If several coordinators try, one gets each
-/// batch. `running` are those that run here: others of this coordinator were taken by a commit whose reply was lost.
+/// How many batches a coordinator takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClaimLimits {
+    /// In all.
+    pub batches: usize,
+    /// Of one account, those that run here included.
+    pub of_account: usize,
+}
+
+/// Takes open batches that no coordinator runs, up to the limits: the first of each account, then the second, the oldest first. If
+/// several coordinators try, one gets each batch. `running` are those that run here: others of this coordinator were taken by a commit
+/// whose reply was lost.
 pub(crate) async fn claim(
     store: &Store,
     own: InstanceId,
     running: &HashSet<BatchId>,
-    limit: usize,
+    limits: ClaimLimits,
 ) -> Result<Vec<StoredBatch>, StoreError> {
     let unclaimed = format!(
         "{OPEN} AND (coordinator_id IS NULL OR coordinator_id = $1 OR \
          NOT EXISTS (SELECT 1 FROM coordinators c WHERE c.id = batches.coordinator_id))"
     );
-    let statement = format!("SELECT id FROM batches WHERE {unclaimed} ORDER BY created_at LIMIT $2");
+    let statement = format!(
+        "SELECT id FROM (SELECT id, created_at, ROW_NUMBER() OVER (PARTITION BY account_id \
+         ORDER BY CASE WHEN coordinator_id = $1 THEN 0 ELSE 1 END, created_at, id) AS place \
+         FROM batches WHERE {unclaimed}) b WHERE b.place <= $3 ORDER BY b.place, b.created_at LIMIT $2"
+    );
     let rows = sqlx::query(AssertSqlSafe(statement))
         .bind(own.to_string())
-        .bind(i64::try_from(limit + running.len()).unwrap_or(i64::MAX))
+        .bind(i64::try_from(limits.batches.saturating_add(running.len())).unwrap_or(i64::MAX))
+        .bind(i64::try_from(limits.of_account).unwrap_or(i64::MAX))
         .fetch_all(store.reader())
         .await
         .context("list batches that nobody runs")?;
     let mut claimed = Vec::new();
     for row in &rows {
         let id: BatchId = parsed(row, "id")?;
-        if running.contains(&id) || claimed.len() >= limit {
+        if running.contains(&id) || claimed.len() >= limits.batches {
             continue;
         }
         let mut tx = store.begin().await?;

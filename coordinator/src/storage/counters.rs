@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -51,13 +51,16 @@ impl Counters {
     /// Opens the file beside `database`. It survives a crash of the process but not of the machine, as it is never
     /// synced.
     pub(super) async fn open_beside(database: &Path, metrics: &Storage) -> Result<Self, StoreError> {
-        let file = SqliteConnectOptions::new()
-            .filename(database.with_extension("limits.db"))
-            .create_if_missing(true);
+        let file = SqliteConnectOptions::new().filename(Self::beside(database)).create_if_missing(true);
         let pool = open::pool(&file, 1, &[SETUP]).await?.measured(metrics, open::COUNTING);
         let counters = Self { pool, ahead: Arc::default() };
         counters.prepare().await?;
         Ok(counters)
+    }
+
+    /// The file beside the embedded database.
+    pub(super) fn beside(database: &Path) -> PathBuf {
+        database.with_extension("limits.db")
     }
 
     /// Uses the unlogged tables of the database that coordinators share.

@@ -12,7 +12,7 @@ pub(crate) use adopt::{
     Adopted, MAX_STATUS_IDS, adopt, assigned_coordinator, open, open_among, open_of, status_and_epoch,
 };
 pub(crate) use end::{Ending, end};
-pub(crate) use events::{events, has_ended, piece};
+pub(crate) use events::{has_ended, piece};
 pub(crate) use list::{JobFilter, Position, page};
 pub(crate) use queue::{WaitingFilter, waiting, waiting_by_cargo};
 pub(crate) use read::{get, open_by_status, recent, was_checked};
@@ -35,7 +35,7 @@ use super::{
     response, to_json,
 };
 use crate::{
-    job::{Job, Part},
+    job::{Job, Part, Times},
     ledger::Posting,
 };
 
@@ -234,6 +234,8 @@ pub(crate) struct Step<'a> {
     pub head: &'a [Numbered<JobEvent>],
     /// What earlier attempts delivered.
     pub parts: &'a [Part],
+    /// How far the job got.
+    pub times: Times,
     pub first_event: u64,
     /// The coordinator that executes the job, before and afterwards.
     pub coordinator: InstanceId,
@@ -244,7 +246,7 @@ pub(crate) async fn step(store: &Store, step: &Step<'_>) -> Result<bool, StoreEr
     let mut tx = store.begin().await?;
     let done = sqlx::query(
         "UPDATE jobs SET attempt = $4, epoch = $5, status = $6, host_id = $7, head = $8, first_event = $9, \
-         parts = $11 \
+         parts = $11, placed_at = $12, started_at = $13, first_output_at = $14 \
          WHERE id = $1 AND coordinator_id = $10 AND ((attempt = $2 AND epoch = $3) OR (attempt = $4 AND epoch = $5)) \
          AND status IN ('submitted', 'pending', 'queued', 'running')",
     )
@@ -259,6 +261,9 @@ pub(crate) async fn step(store: &Store, step: &Step<'_>) -> Result<bool, StoreEr
     .bind(step.first_event as i64)
     .bind(step.coordinator.to_string())
     .bind((!step.parts.is_empty()).then(|| to_json(&step.parts)))
+    .bind(step.times.placed_at.map(Timestamp::unix_ms))
+    .bind(step.times.started_at.map(Timestamp::unix_ms))
+    .bind(step.times.first_output_at.map(Timestamp::unix_ms))
     .execute(&mut *tx)
     .await
     .context("step a job")?;
@@ -271,20 +276,22 @@ pub(crate) async fn step(store: &Store, step: &Step<'_>) -> Result<bool, StoreEr
 pub(crate) async fn started(
     store: &Store,
     coordinator: InstanceId,
-    started: &mut [(AttemptKey, Timestamp)],
+    started: &mut [(AttemptKey, Times)],
 ) -> Result<(), StoreError> {
     started.sort_unstable_by_key(|(key, _)| *key);
     let mut tx = store.begin().await?;
-    for (key, at) in &*started {
+    for (key, times) in &*started {
         sqlx::query(
-            "UPDATE jobs SET status = 'running', started_at = COALESCE(started_at, $4) \
+            "UPDATE jobs SET status = 'running', started_at = COALESCE(started_at, $4), \
+             placed_at = COALESCE(placed_at, $6) \
              WHERE id = $1 AND attempt = $2 AND epoch = $3 AND coordinator_id = $5 AND status = 'queued'",
         )
         .bind(key.job_id.to_string())
         .bind(i64::from(key.attempt))
         .bind(key.epoch as i64)
-        .bind(at.unix_ms())
+        .bind(times.started_at.map(Timestamp::unix_ms))
         .bind(coordinator.to_string())
+        .bind(times.placed_at.map(Timestamp::unix_ms))
         .execute(&mut *tx)
         .await
         .context("record the start of a job")?;

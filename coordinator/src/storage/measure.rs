@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    job::{Agreement, End, Job},
+    job::{Agreement, End, Job, Times},
     ledger::{Earner, Posting},
 };
 
@@ -109,7 +109,7 @@ async fn open_job(
         first_event: 1,
         deadline: now.plus_ms(3_600_000),
         created_at: now,
-        started_at: None,
+        times: Times::default(),
         parts: Vec::new(),
         cancel_unread: false,
         conversation: None,

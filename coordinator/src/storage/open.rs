@@ -1,7 +1,8 @@
 //! Opens the database and configures its connections.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
+use island_daemon::files::create_private;
 use sqlx::{
     AnyConnection, ConnectOptions as _, Connection as _, Executor as _,
     any::{AnyConnectOptions, AnyPoolOptions},
@@ -42,6 +43,7 @@ pub(super) const POSTGRES_PATIENT: &str = "SET application_name = 'island-coordi
 /// Opens the file, created if absent, with one writer and several readers.
 pub(super) async fn sqlite(path: &Path) -> Result<Store, StoreError> {
     let path = std::path::absolute(path).map_err(|error| StoreError::Open(error.into()))?;
+    create_for_the_service(&path).map_err(|error| StoreError::Open(error.into()))?;
     let file = SqliteConnectOptions::new().filename(&path);
     let writer = pool(&file.clone().create_if_missing(true), 1, &[SQLITE, SQLITE_WRITER]).await?;
     migrations::run(Dialect::Sqlite, &writer).await?;
@@ -55,6 +57,16 @@ pub(super) async fn sqlite(path: &Path) -> Result<Store, StoreError> {
     let checkpoints = Arc::new(Checkpoints::start(checkpointer.clone(), committed));
     let writer = Writer::Sqlite { group, checkpoints, pools: [writer, checkpointer] };
     Ok(Store { writer, readers, heartbeats: None, counters, metrics })
+}
+
+/// As the superuser, creates what is absent for the owner of the folder, under whom the service runs: a command may be the first one to open the
+/// database. SQLite gives the files that it creates beside a database to the owner of that.
+fn create_for_the_service(database: &Path) -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let counters = Counters::beside(database);
+    [database, counters.as_path()].into_iter().filter(|file| !file.exists()).try_for_each(create_private)
 }
 
 pub(super) async fn pool(
@@ -133,7 +145,28 @@ async fn configure(conn: &mut AnyConnection, statements: &[&'static str]) -> Res
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt as _, chown},
+    };
+
     use super::*;
+
+    #[tokio::test]
+    async fn the_files_of_a_database_belong_to_the_owner_of_their_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // Others than the superuser own whatever they create, and cannot give it away.
+        if rustix::process::geteuid().is_root() {
+            chown(folder.path(), Some(12_345), Some(12_345)).expect("given away");
+        }
+        let owner = fs::metadata(folder.path()).expect("a folder").uid();
+        let store = sqlite(&folder.path().join("island.db")).await.expect("database");
+        let entries = fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("an entry"));
+        let files: Vec<_> =
+            entries.map(|entry| (entry.file_name(), entry.metadata().expect("metadata").uid())).collect();
+        assert!(files.len() >= 2 && files.iter().all(|(_, uid)| *uid == owner), "{owner}: {files:?}");
+        store.close().await;
+    }
 
     #[test]
     fn connections_are_shared_out_completely() {

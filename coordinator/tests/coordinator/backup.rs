@@ -1,6 +1,6 @@
 //! Backups that are taken while a coordinator runs, and networks that go back to one.
 
-use std::{path::Path, process::Output, time::Duration};
+use std::{os::unix::fs::PermissionsExt as _, path::Path, process::Output, time::Duration};
 
 use island_coordinator::config::{Config, Database};
 use reqwest::{Method, StatusCode};
@@ -74,6 +74,8 @@ async fn attempts_of_the_future_have_no_effect_after_a_restore() {
     succeeds(&network.config, &network.path(""), &["backup", &path]).await;
     let again = program(&network.config, &network.path(""), &["backup", &path]).await;
     assert!(!again.status.success(), "an existing file is never overwritten");
+    let mode = std::fs::metadata(&file).expect("metadata").permissions().mode();
+    assert_eq!(mode & 0o077, 0, "others can read the inputs and outputs of jobs: {mode:o}");
     // The future: the open jobs end, and another one begins.
     island.slots = 4;
     island.beat(&[]).await;

@@ -253,6 +253,26 @@ async fn no_more_than_some_requests_run_at_one_time() {
 }
 
 #[tokio::test]
+async fn batches_of_one_account_do_not_keep_those_of_others_waiting() {
+    let mut network = Network::start_with(|config| {
+        config.batches.running = 4;
+        config.batches.concurrent_requests = 1;
+    })
+    .await;
+    // No Island is there, so that none ends.
+    let mut of_one = Vec::new();
+    for _ in 0..6 {
+        of_one.push(begin(&network, &chats(&["a"]), |_| {}).await);
+    }
+    for id in &of_one[..2] {
+        until(&network, id, "the begin of half of them", |batch| batch["status"] == "in_progress").await;
+    }
+    network.consumer = network.owner.clone();
+    let id = begin(&network, &chats(&["b"]), |_| {}).await;
+    until(&network, &id, "the begin of another account's", |batch| batch["status"] == "in_progress").await;
+}
+
+#[tokio::test]
 async fn a_batch_costs_no_more_than_its_maximum() {
     // One after the other, so that it is the first two after the failed one that are paid.
     let network = Network::start_with(|config| config.batches.concurrent_requests = 1).await;

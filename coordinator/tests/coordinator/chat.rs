@@ -370,6 +370,7 @@ fn called(arguments: &str) -> Outcome {
         usage: island_protocol::job::Usage::tokens(1, 3),
         output: Some(json!({"content": null, "tool_calls": calls(arguments)})),
         finish_reason: Some(island_protocol::job::FinishReason::ToolCalls),
+        stop_text: None,
     }
 }
 
@@ -444,7 +445,7 @@ async fn tool_calls_reach_the_client() {
             let output = json!({"content": null, "tool_calls": [call]});
             let usage = island_protocol::job::Usage::tokens(1, 2);
             let finish_reason = Some(island_protocol::job::FinishReason::ToolCalls);
-            let outcome = Outcome::Completed { usage, output: Some(output), finish_reason };
+            let outcome = Outcome::Completed { usage, output: Some(output), finish_reason, stop_text: None };
             island.send(assignment.key, assignment.first_event, vec![token("")]).await;
             island.end(assignment.key, assignment.first_event + 1, outcome).await;
         });

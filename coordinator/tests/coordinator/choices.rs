@@ -3,14 +3,17 @@
 use island_protocol::{
     chat::{Logprob, TokenLogprob},
     event::AttemptEvent,
+    job::{Failure, FailureCode, Outcome},
 };
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
+use crate::image_edits::PAINT;
 use crate::support::{
     answer,
     island::{Island, completed, token},
-    network::{ECHO, Event, Events, Network},
+    network::{COUNT, ECHO, Event, Events, Network},
+    soon,
 };
 
 type Change = fn(&mut Value);
@@ -111,6 +114,36 @@ async fn several_replies_are_streamed_together_and_end_once() {
 }
 
 #[tokio::test]
+async fn when_one_of_several_replies_fails_the_stream_ends_with_what_the_others_used() {
+    let network = network().await;
+    let mut island = Island::start(&network).await;
+    let request = chat(&network, |body| {
+        body["n"] = json!(2);
+        body["stream"] = json!(true);
+        body["stream_options"] = json!({"include_usage": true});
+    });
+    let (answer, runs) = tokio::join!(request.send(), async {
+        let runs = [island.take().await, island.take().await];
+        for run in &runs {
+            island.send(run.key, run.first_event, vec![token("a")]).await;
+        }
+        runs
+    });
+    let events = Events::of(answer.expect("answer"));
+    let failure = Failure::of_job(FailureCode::ContextLengthExceeded, "too long");
+    // Whether it is the first or the last to end, its end ends nothing but itself.
+    island.end(runs[1].key, runs[1].first_event + 1, completed(5, 1)).await;
+    island.end(runs[0].key, runs[0].first_event + 1, Outcome::failed(failure)).await;
+    let events = events.rest().await;
+    let (last, chunks) = events.split_last().expect("events");
+    assert_eq!(last.data, "[DONE]");
+    let chunks: Vec<Value> = chunks.iter().map(Event::json).collect();
+    assert_eq!(chunks.iter().filter(|chunk| chunk["error"].is_object()).count(), 1);
+    let (usage, _) = chunks.split_last().expect("chunks");
+    assert_eq!((&usage["choices"], &usage["usage"]["total_tokens"]), (&json!([]), &json!(6)));
+}
+
+#[tokio::test]
 async fn a_repeated_request_for_several_replies_gets_the_same_ones() {
     let network = network().await;
     let mut island = Island::start(&network).await;
@@ -125,6 +158,40 @@ async fn a_repeated_request_for_several_replies_gets_the_same_ones() {
     let second = answer(request()).await;
     assert_eq!(first.1["choices"], second.1["choices"]);
     assert!((network.credits(&network.consumer).await - 8.0).abs() < 1e-9, "paid once");
+}
+
+#[tokio::test]
+async fn a_reply_that_has_begun_outlives_a_client_with_a_key_although_another_has_not() {
+    let network = network().await;
+    let mut island = Island::start(&network).await;
+    let request = || chat(&network, |body| body["n"] = json!(2)).header("Idempotency-Key", "k");
+    let waiting = tokio::spawn(request().send());
+    let (begun, other) = (island.take().await, island.take().await);
+    island.send(begun.key, begun.first_event, vec![token("early")]).await;
+    let id = begun.key.job_id.to_string();
+    let delivered = async {
+        while network.job(&id).await["first_output_at"].is_null() {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the first token", delivered).await;
+    waiting.abort();
+    assert_eq!(island.cancelled().await.key, other.key);
+    island.end(begun.key, begun.first_event + 1, completed(5, 1)).await;
+    assert_eq!(network.job(&id).await["status"], "completed");
+
+    let served = async {
+        let run = island.take().await;
+        island.send(run.key, run.first_event, vec![token("late")]).await;
+        island.end(run.key, run.first_event + 1, completed(5, 1)).await;
+    };
+    let (again, ()) = tokio::join!(answer(request()), served);
+    let choices = again.1["choices"].as_array().expect("choices");
+    let mut texts: Vec<&str> =
+        choices.iter().map(|choice| choice["message"]["content"].as_str().expect("a text")).collect();
+    texts.sort_unstable();
+    assert_eq!(texts, ["early", "late"]);
+    network.audit().await;
 }
 
 #[tokio::test]
@@ -245,4 +312,41 @@ async fn models_are_listed_with_what_aggregators_need() {
     assert_eq!((&writer["input_modalities"], &writer["output_modalities"]), (&json!(["text"]), &json!(["text"])));
     assert_eq!(writer["supported_sampling_parameters"], json!(["temperature", "seed", "max_tokens", "logit_bias"]));
     assert_eq!(writer["supported_features"], json!(["logprobs"]));
+}
+
+#[tokio::test]
+async fn models_of_other_endpoints_are_listed_for_those_who_ask_for_what_they_make() {
+    let network = Network::start_with(|config| {
+        let write = |slug: &str, text: String| {
+            std::fs::write(config.catalogue.dir.join(format!("{slug}.toml")), text).expect("cargo file");
+        };
+        let onnx = "runtime_type = \"onnx\"\nonnx_task_type = \"feature-extraction\"";
+        let vectors = COUNT.replace("runtime_type = \"llmcpp\"", onnx).replace("slug = \"count\"", "slug = \"vectors\"");
+        write("vectors", vectors);
+        write("paint", PAINT.to_owned());
+    })
+    .await;
+    let ids = async |query: &str| {
+        let list = network.get(&format!("/models{query}")).await;
+        let models = list["data"].as_array().expect("a list").clone();
+        models.iter().map(|model| model["id"].as_str().expect("a slug").to_owned()).collect::<Vec<_>>()
+    };
+    // `count` is served by no endpoint of another API.
+    for (query, expected) in [
+        ("", vec!["echo"]),
+        ("?output_modalities=text", vec!["echo"]),
+        ("?output_modalities=embeddings", vec!["vectors"]),
+        ("?output_modalities=image,%20embeddings", vec!["paint", "vectors"]),
+        ("?output_modalities=speech", vec![]),
+        ("?output_modalities=all", vec!["echo", "paint", "vectors"]),
+    ] {
+        assert_eq!(ids(query).await, expected, "{query}");
+    }
+    let vectors = network.get("/models/vectors").await;
+    assert_eq!((&vectors["input_modalities"], &vectors["output_modalities"]), (&json!(["text"]), &json!(["embeddings"])));
+    assert_eq!((&vectors["context_length"], &vectors["max_output_length"]), (&json!(0), &json!(0)));
+    assert_eq!(network.get("/models/paint").await["output_modalities"], json!(["image"]));
+    let (status, refusal) = answer(network.call(Method::GET, "/models?output_modalities=video")).await;
+    assert_eq!((status, &refusal["error"]["param"]), (422, &json!("output_modalities")), "{refusal}");
+    assert_eq!(answer(network.call(Method::GET, "/models/count")).await.0, 404);
 }

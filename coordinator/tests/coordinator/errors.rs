@@ -47,6 +47,50 @@ async fn check_nothing_is_left(network: &Network) {
 }
 
 #[tokio::test]
+async fn errors_of_the_openai_api_have_a_type_before_the_key_is_known_and_afterwards() {
+    let network = Network::start().await;
+    let key = json!({"name": "reader", "scopes": ["read"]});
+    let made = network.call(Method::POST, "/api-keys").json(&key).send().await.expect("answer");
+    let made: Value = made.json().await.expect("json");
+    let reader = made["key"].as_str().expect("a key");
+    let send = async |method: Method, path: &str, key: Option<&str>| -> (u16, Value) {
+        let request = network.http.request(method, format!("{}{path}", network.url));
+        let request = if let Some(key) = key { request.bearer_auth(key) } else { request };
+        let response = request.json(&json!({})).send().await.expect("answer");
+        let status = response.status().as_u16();
+        let body: Value = response.json().await.expect("json");
+        (status, body["error"]["type"].clone())
+    };
+    for (method, path) in [
+        (Method::GET, "/models"),
+        (Method::GET, "/models/echo"),
+        (Method::GET, "/files"),
+        (Method::POST, "/files"),
+        (Method::GET, "/files/file-x"),
+        (Method::GET, "/files/file-x/content"),
+        (Method::DELETE, "/files/file-x"),
+        (Method::GET, "/batches"),
+        (Method::POST, "/batches"),
+        (Method::GET, "/batches/batch_x"),
+        (Method::POST, "/batches/batch_x/cancel"),
+        (Method::GET, "/responses/resp_x"),
+        (Method::DELETE, "/responses/resp_x"),
+        (Method::POST, "/responses/resp_x/cancel"),
+        (Method::GET, "/responses/resp_x/input_items"),
+        (Method::POST, "/embeddings"),
+    ] {
+        let found = send(method.clone(), path, None).await;
+        assert_eq!(found, (401, json!("authentication_error")), "{method} {path}");
+        if method != Method::GET {
+            let found = send(method.clone(), path, Some(reader)).await;
+            assert_eq!(found, (403, json!("permission_error")), "{method} {path}");
+        }
+    }
+    let (status, kind) = send(Method::GET, "/files?limit=1&limit=2", Some(reader)).await;
+    assert_eq!((status, kind), (400, json!("invalid_request_error")));
+}
+
+#[tokio::test]
 async fn bodies_that_are_not_json() {
     let network = Network::start().await;
     let raw = |body: Body| {

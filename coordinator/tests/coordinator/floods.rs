@@ -5,6 +5,7 @@ use std::{net::TcpListener, time::Duration};
 use island_protocol::{
     FABRIC_VERSION,
     fabric::{LeaseRenewal, LeasedJob, RefusalReason},
+    host::Capabilities,
     ids::{AttemptKey, HostId, InstanceId, JobId},
     job::FailureCode,
     subjects::LEASE,
@@ -49,6 +50,26 @@ async fn renewals_of_made_up_islands_cost_no_lease() {
     island.send(run.key, run.first_event, vec![token("a")]).await;
     assert!(island.end(run.key, run.first_event + 1, completed(1, 1)).await.committed);
     assert_eq!(network.job(&id).await["output"], "a");
+}
+
+#[tokio::test]
+async fn a_registration_that_reports_too_much_or_control_characters_is_not_answered() {
+    let network = Network::start().await;
+    let island = Island::start(&network).await;
+    // The reply to the second registration names it, as nobody knows it.
+    let unknown = AttemptKey { job_id: JobId(Uuid::from_u128(1)), attempt: 1, epoch: 1 };
+    let changes: [fn(&mut Capabilities); 3] = [
+        |capabilities| capabilities.cpu_model = "x".repeat(64 << 10),
+        |capabilities| capabilities.cpu_model = "\u{1b}[2J".to_owned(),
+        |capabilities| capabilities.no_gpu_reason = Some("\0".to_owned()),
+    ];
+    for change in changes {
+        assert_eq!(island.register_changed(change, &[unknown]).await.drop, [unknown]);
+    }
+    let several_lines = |capabilities: &mut Capabilities| {
+        capabilities.no_gpu_reason = Some("no driver:\n\tnot found".to_owned());
+    };
+    assert_eq!(island.register_changed(several_lines, &[unknown]).await.drop, []);
 }
 
 #[tokio::test]

@@ -1,14 +1,20 @@
 //! `Idempotency-Key`: a repeated request gets the first answer and has no further effect.
 
-use island_protocol::job::{Failure, FailureCode, Outcome};
+use island_protocol::{
+    cargo::RuntimeType,
+    job::{Failure, FailureCode, Outcome},
+};
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
-use crate::support::{
-    answer,
-    island::{Island, completed, token},
-    network::{Events, Network},
-    soon,
+use crate::{
+    image_edits::PAINT,
+    support::{
+        answer,
+        island::{Island, completed, token},
+        network::{ECHO, Event, Events, Network},
+        soon,
+    },
 };
 
 fn keyed(network: &Network, path: &str, key: &str, body: &Value) -> RequestBuilder {
@@ -181,22 +187,97 @@ async fn a_streamed_chat_is_replayed_and_outlives_its_first_reader() {
 }
 
 #[tokio::test]
-async fn a_failed_chat_is_replayed_and_one_that_was_not_served_may_be_repeated() {
-    let network = Network::start_with(|config| config.jobs.chat_wait_s = 1).await;
-    let mut busy = Island::start(&network).await;
+async fn a_replay_is_sent_while_it_is_read() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let ask = || keyed(&network, "/chat/completions", "k", &chat(true)).send();
+    // Each is stored in a piece of its own.
+    let large = "x".repeat(200 << 10);
+    let (first, run) = tokio::join!(ask(), async {
+        let run = island.take().await;
+        let delivered = async {
+            loop {
+                for n in 0..3 {
+                    island.send(run.key, run.first_event + n, vec![token(&large)]).await;
+                }
+                if island.end(run.key, run.first_event + 3, completed(1, 3)).await.committed {
+                    break;
+                }
+            }
+        };
+        soon("the end", delivered).await;
+        run
+    });
+    drop(first);
+    let pool = network.sql().await;
+    for statement in [
+        "DELETE FROM job_event_pieces WHERE job_id = $1 AND first_n = $2",
+        "INSERT INTO job_event_pieces (job_id, first_n, events) VALUES ($1, $2, 'damaged')",
+    ] {
+        let last = i64::try_from(run.first_event + 2).expect("a number");
+        let query = sqlx::query(statement).bind(run.key.job_id.to_string()).bind(last);
+        assert_eq!(query.execute(&pool).await.expect("executed").rows_affected(), 1);
+    }
+    pool.close().await;
+
+    let again = ask().await.expect("answer");
+    assert!(again.status() == 200 && replayed(&again), "the last piece is not read yet");
+    let events = Events::of(again).rest().await;
+    let (last, chunks) = events.split_last().expect("events");
+    assert!(last.json()["error"].is_object(), "{}", last.data);
+    let length = |chunk: &Event| chunk.json()["choices"][0]["delta"]["content"].as_str().map_or(0, str::len);
+    let sent: usize = chunks.iter().map(length).sum();
+    assert_eq!(sent, 2 * large.len(), "what is before it was sent");
+}
+
+#[tokio::test]
+async fn the_next_model_serves_a_request_with_a_key_and_is_replayed() {
+    let network = Network::start_with(|config| {
+        config.jobs.chat_wait_s = 2;
+        let spare = ECHO.replace("slug = \"echo\"", "slug = \"spare\"").replace("aliases = [\"parrot\"]", "");
+        std::fs::write(config.catalogue.dir.join("spare.toml"), spare).expect("cargo file");
+    })
+    .await;
+    let mut island = Island::start(&network).await;
+    network.served("echo").await;
+    let mut body = chat(false);
+    body["models"] = json!(["spare"]);
+    let ask = || keyed(&network, "/chat/completions", "k", &body);
+    let (first, ()) = tokio::join!(answer(ask()), async {
+        let run = loop {
+            let offer = island.offer().await;
+            if offer.assignment.cargo.slug.as_str() == "spare" {
+                island.accept(&offer).await;
+                break offer.assignment;
+            }
+            island.refuse(&offer).await;
+            island.beat(&[]).await;
+        };
+        island.send(run.key, run.first_event, vec![token("Hi")]).await;
+        island.end(run.key, run.first_event + 1, completed(3, 1)).await;
+    });
+    assert_eq!((first.0, &first.1["model"]), (200, &json!("spare")), "{}", first.1);
+    let again = ask().send().await.expect("answer");
+    assert!(replayed(&again));
+    assert_eq!(again.json::<Value>().await.expect("json"), first.1);
+    assert_eq!(total(&network).await, 2, "the job of each model, and none for the replay");
+}
+
+/// Asks twice with one key while the only Island is busy: what was not served is tried again, not replayed.
+async fn repeat_what_is_not_served(network: &Network, busy: &mut Island, path: &str, body: &Value) {
     busy.slots = 0;
     busy.beat(&[]).await;
     let noticed = async {
         loop {
-            let (_, body) = answer(network.call(Method::POST, "/chat/completions").json(&chat(false))).await;
+            let (_, body) = answer(network.call(Method::POST, path).json(body)).await;
             if body["error"]["message"].as_str().is_some_and(|message| message.contains("is busy")) {
                 return;
             }
         }
     };
     soon("the heartbeat", noticed).await;
-    let before = total(&network).await.as_u64().expect("a number");
-    let ask = || answer(keyed(&network, "/chat/completions", "k", &chat(false)));
+    let before = total(network).await.as_u64().expect("a number");
+    let ask = || answer(keyed(network, path, "k", body));
     let (status, body) = ask().await;
     assert_eq!((status, &body["error"]["code"]), (503, &json!("no_island_available")));
     let forgotten = async {
@@ -211,9 +292,27 @@ async fn a_failed_chat_is_replayed_and_one_that_was_not_served_may_be_repeated()
         }
     };
     soon("the record to be forgotten", forgotten).await;
-    let (status, _) = ask().await;
-    assert_eq!(status, 503, "tried again, not replayed");
-    assert_eq!(total(&network).await, before + 2);
+    assert_eq!(ask().await.0, 503, "tried again, not replayed");
+    assert_eq!(total(network).await, before + 2);
+}
+
+#[tokio::test]
+async fn images_that_were_not_served_may_be_requested_again() {
+    let network = Network::start_with(|config| {
+        config.jobs.chat_wait_s = 1;
+        std::fs::write(config.catalogue.dir.join("paint.toml"), PAINT).expect("cargo file");
+    })
+    .await;
+    let mut busy = Island::start_with(&network, RuntimeType::Diffusers).await;
+    let body = json!({"model": "paint", "prompt": "x"});
+    repeat_what_is_not_served(&network, &mut busy, "/images/generations", &body).await;
+}
+
+#[tokio::test]
+async fn a_failed_chat_is_replayed_and_one_that_was_not_served_may_be_repeated() {
+    let network = Network::start_with(|config| config.jobs.chat_wait_s = 1).await;
+    let mut busy = Island::start(&network).await;
+    repeat_what_is_not_served(&network, &mut busy, "/chat/completions", &chat(false)).await;
 
     let network = Network::start().await;
     let mut island = Island::start(&network).await;

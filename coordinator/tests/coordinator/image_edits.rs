@@ -11,7 +11,8 @@ use crate::support::{
     problem,
 };
 
-const PAINT: &str = r#"
+/// A Cargo that makes images.
+pub(crate) const PAINT: &str = r#"
 slug = "paint"
 name = "Paint"
 description = "Makes images."
@@ -125,6 +126,10 @@ async fn what_cannot_be_changed_is_refused_with_the_field() {
         let (code, error) = problem(edit(&network, files, &fields)).await;
         assert_eq!((code, &error["param"]), (status, &param), "{error}");
     }
+    // The name of the request's field, not that of the Cargo's input.
+    let previews = [("prompt", "x"), ("stream", "true"), ("partial_images", "1")];
+    let (status, error) = problem(edit(&network, image, &previews)).await;
+    assert_eq!((status, &error["param"]), (422, &json!("partial_images")), "{error}");
     let body: Value = json!({"prompt": "x"});
     let (status, _) = problem(network.call(Method::POST, "/images/edits").json(&body)).await;
     assert_eq!(status, 415, "the body is a form");

@@ -1,12 +1,12 @@
 //! `POST /messages`.
 
-use island_protocol::event::AttemptEvent;
+use island_protocol::{event::AttemptEvent, job::Outcome};
 use reqwest::{Method, RequestBuilder, header};
 use serde_json::{Value, json};
 
 use crate::support::{
     island::{Island, completed, finished, token},
-    network::{Events, Network},
+    network::{ECHO, Events, Network},
 };
 
 fn request(network: &Network, change: impl FnOnce(&mut Value)) -> RequestBuilder {
@@ -85,6 +85,42 @@ async fn a_streamed_reply_begins_and_ends_each_block() {
         (&end["delta"]["stop_reason"], &end["usage"]["output_tokens"]),
         (&json!("end_turn"), &json!(4))
     );
+}
+
+#[tokio::test]
+async fn the_stop_text_that_ended_a_reply_is_named() {
+    let network = Network::start_with(|config| {
+        let text = ECHO.replace("[input_schema.properties]", "[input_schema.properties]\nstop = { type = \"array\" }");
+        std::fs::write(config.catalogue.dir.join("echo.toml"), text).expect("cargo file");
+    })
+    .await;
+    let mut island = Island::start(&network).await;
+    for stream in [false, true] {
+        // An Island that names another text than those of the request is not believed.
+        for (text, expected) in [("END", json!(["stop_sequence", "END"])), ("FIN", json!(["end_turn", null]))] {
+            let asked = request(&network, |body| {
+                body["stop_sequences"] = json!(["STOP", "END"]);
+                body["stream"] = json!(stream);
+            });
+            let (answer, ()) = tokio::join!(asked.send(), async {
+                let assignment = island.take().await;
+                island.send(assignment.key, assignment.first_event, vec![token("Hi")]).await;
+                let mut outcome = completed(3, 1);
+                if let Outcome::Completed { stop_text, .. } = &mut outcome {
+                    *stop_text = Some(text.to_owned());
+                }
+                island.end(assignment.key, assignment.first_event + 1, outcome).await;
+            });
+            let answer = answer.expect("answer");
+            let end = if stream {
+                let events = Events::of(answer).rest().await;
+                events[events.len() - 2].json()["delta"].clone()
+            } else {
+                answer.json().await.expect("json")
+            };
+            assert_eq!(json!([end["stop_reason"], end["stop_sequence"]]), expected, "stream: {stream}");
+        }
+    }
 }
 
 #[tokio::test]

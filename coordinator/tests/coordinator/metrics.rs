@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use island_coordinator::config::Tls;
 use island_protocol::{event::AttemptEvent, ids::InstanceId};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
@@ -181,6 +182,46 @@ async fn open_streams_and_lost_attempts_are_counted() {
         }
     };
     soon("the end of the stream", closed).await;
+}
+
+/// Waits until a sample has this value.
+async fn shows(address: SocketAddr, sample: &str, expected: f64) {
+    let shown = async {
+        while value(&page(address).await, sample) != Some(expected) {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(sample, shown).await;
+}
+
+#[tokio::test]
+async fn the_certificate_of_nats_is_watched_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut parameters = rcgen::CertificateParams::new(["nats.example.org".to_owned()]).expect("a name");
+    parameters.not_after = rcgen::date_time_ymd(2050, 1, 2);
+    let certificate = folder.path().join("nats.pem");
+    std::fs::write(&certificate, parameters.self_signed(&key).expect("a certificate").pem()).expect("written");
+    let address = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
+    let _network = Network::start_with(|config| {
+        config.http.metrics = Some(address);
+        // Only the server reads the key.
+        config.nats.tls = Some(Tls { certificate, key: "/none".into() });
+    })
+    .await;
+    let sample = "island_coordinator_certificate_expires_timestamp_seconds{listener=\"nats\"}";
+    shows(address, sample, 2_524_694_400.0).await;
+}
+
+#[tokio::test]
+async fn maintenance_is_shown_to_those_who_watch() {
+    let (network, address) = measured().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let reason = json!({"reason": "new disks"});
+    for (action, expected) in [("start", 1.0), ("end", 0.0)] {
+        assert_eq!(admin.post(&format!("/maintenance/{action}"), &reason).await.0, 200);
+        shows(address, "island_coordinator_maintenance", expected).await;
+    }
 }
 
 #[tokio::test]

@@ -4,11 +4,14 @@ use island_protocol::cargo::RuntimeType;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use crate::support::{
-    answer,
-    island::{Island, completed, token},
-    network::{ECHO, Network},
-    soon,
+use crate::{
+    image_edits::PAINT,
+    support::{
+        answer,
+        island::{Island, completed, finished, token},
+        network::{COUNT, ECHO, Network},
+        soon,
+    },
 };
 
 type Change = fn(&mut Value);
@@ -93,6 +96,50 @@ async fn a_request_that_excludes_every_island_is_refused_while_another_may_arriv
     let request = chat(&network, |body| body["preferences"] = json!({"own": "only"}));
     let (status, refusal) = answer(request).await;
     assert_eq!((status, &refusal["error"]["param"]), (422, &json!("preferences")), "{refusal}");
+}
+
+#[tokio::test]
+async fn requests_that_one_job_answers_have_preferences_as_well_and_a_header_may_state_them() {
+    let network = Network::start_with(|config| {
+        let write = |slug: &str, text: String| {
+            std::fs::write(config.catalogue.dir.join(format!("{slug}.toml")), text).expect("cargo file");
+        };
+        for (slug, task) in [("vectors", "feature-extraction"), ("ranks", "text-ranking"), ("speaks", "text-to-speech")] {
+            let onnx = format!("runtime_type = \"onnx\"\nonnx_task_type = \"{task}\"");
+            let text = COUNT.replace("runtime_type = \"llmcpp\"", &onnx).replace("\"count\"\nname", &format!("\"{slug}\"\nname"));
+            write(slug, text.replace("required = [\"text\"]", "").replace("required = [\"count\"]", ""));
+        }
+        write("paint", PAINT.to_owned());
+    })
+    .await;
+    let mut island = Island::start_with(&network, RuntimeType::Onnx).await;
+    let _painter = Island::start_with(&network, RuntimeType::Diffusers).await;
+    network.served("vectors").await;
+    network.served("paint").await;
+    let own = json!({"own": "only"});
+    for (path, body) in [
+        ("/embeddings", json!({"model": "vectors", "input": "x"})),
+        ("/rerank", json!({"model": "ranks", "query": "x", "documents": ["y"]})),
+        ("/audio/speech", json!({"model": "speaks", "input": "x"})),
+        ("/images/generations", json!({"model": "paint", "prompt": "x"})),
+    ] {
+        let mut with_field = body.clone();
+        with_field["preferences"] = own.clone();
+        let in_field = network.call(Method::POST, path).json(&with_field);
+        let in_header = network.call(Method::POST, path).header("Island-Preferences", own.to_string()).json(&body);
+        for request in [in_field, in_header] {
+            let (status, refusal) = answer(request).await;
+            assert_eq!((status, &refusal["error"]["param"]), (422, &json!("preferences")), "{path}: {refusal}");
+        }
+    }
+    let header = json!({"regions": ["TEST"]}).to_string();
+    let request = network.call(Method::POST, "/embeddings").header("Island-Preferences", header);
+    let (served, ()) = tokio::join!(answer(request.json(&json!({"model": "vectors", "input": "x"}))), async {
+        let assignment = island.take().await;
+        let output = finished(json!({"count": 1, "embeddings": [[0.5]]}));
+        island.end(assignment.key, assignment.first_event, output).await;
+    });
+    assert_eq!(served.0, 200, "{}", served.1);
 }
 
 #[tokio::test]

@@ -76,6 +76,7 @@ async fn a_completed_job_always_has_all_its_parts() {
                 usage: island_protocol::job::Usage::default(),
                 output: Some(json!({"count": 2})),
                 finish_reason: None,
+                stop_text: None,
             };
             assert!(island.end(run.key, run.first_event + 1, outcome).await.committed);
             island.beat(&[]).await;

@@ -96,6 +96,32 @@ async fn documents_are_ordered_by_their_scores() {
     network.audit().await;
 }
 
+#[tokio::test]
+async fn names_of_others_mean_what_an_island_can_serve() {
+    let network = Network::start_with(|config| {
+        let file = |slug: &str| config.catalogue.dir.join(format!("{slug}.toml"));
+        std::fs::write(file("ranker"), RANKER).expect("cargo file");
+        // More memory than any Island has.
+        let large = RANKER
+            .replace("\"ranker\"", "\"large\"")
+            .replace("ram_mb = 100", "ram_mb = 90000000")
+            .replace("rerank-v3.5", "rerank");
+        std::fs::write(file("large"), large).expect("cargo file");
+    })
+    .await;
+    let mut island = Island::start_with(&network, RuntimeType::Onnx).await;
+    network.served("ranker").await;
+    for name in ["rerank", "rerank-v3.5", "rerank-english-v3.0", "jina-reranker-v3"] {
+        let request = rerank(&network, "/rerank", |body| body["model"] = json!(name));
+        let ((status, body), ()) = tokio::join!(answer(request), async {
+            let assignment = island.take().await;
+            let scores = finished(json!({"scores": [0.25, 0.75, 0.5]}));
+            island.end(assignment.key, assignment.first_event, scores).await;
+        });
+        assert_eq!((status, &body["model"]), (200, &json!("ranker")), "{name}: {body}");
+    }
+}
+
 type Change = fn(&mut Value);
 
 #[tokio::test]

@@ -1,13 +1,17 @@
 //! `/responses`.
 
-use island_protocol::{event::AttemptEvent, job::Outcome};
+use island_protocol::{
+    chat::CallDelta,
+    event::AttemptEvent,
+    job::{FinishReason, Outcome, Usage},
+};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
 use crate::support::{
     answer,
     island::{Island, completed, finished, token},
-    network::{Events, Network},
+    network::{Event, Events, Network},
     soon,
 };
 
@@ -109,6 +113,46 @@ async fn a_response_is_stored_and_continued_without_its_instructions() {
 }
 
 #[tokio::test]
+async fn items_of_a_stored_response_may_be_referred_to() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let events = vec![thought("Hm."), token("Hello")];
+    let (first, _) = create(&network, &mut island, |_| {}, events, completed(7, 2)).await;
+    let path = format!("/responses/{}/input_items", first["id"].as_str().expect("id"));
+    let input = network.get(&path).await["data"][0]["id"].clone();
+    let refer = |id: &Value| json!({"type": "item_reference", "id": id});
+    let [thought, text] = [0_usize, 1].map(|index| refer(&first["output"][index]["id"]));
+    let (second, input) = create(
+        &network,
+        &mut island,
+        |body| body["input"] = json!([refer(&input), thought, text, {"role": "user", "content": "and?"}]),
+        vec![token("Yes")],
+        completed(9, 1),
+    )
+    .await;
+    assert_eq!(
+        input["messages"],
+        json!([
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": "Hello", "reasoning_content": "Hm."},
+            {"role": "user", "content": "and?"},
+        ])
+    );
+    let items = network.get(&format!("/responses/{}/input_items", second["id"].as_str().expect("id"))).await;
+    assert_eq!(items["data"][2]["content"][0]["text"], "Hello", "the item itself is kept");
+
+    // What another account has, what was never stored, and what is not an id are unknown alike.
+    let strange = network.http.post(format!("{}/responses", network.url)).bearer_auth(&network.owner.key);
+    let strange = strange.json(&json!({"model": "echo", "input": [refer(&first["output"][1]["id"])]}));
+    let (status, refusal) = answer(strange).await;
+    assert_eq!((status, &refusal["error"]["param"]), (422, &json!("input.0.id")), "{refusal}");
+    for id in ["msg_9_00000000-0000-7000-8000-000000000000", "msg_x", ""] {
+        let (status, refusal) = answer(request(&network, |body| body["input"] = json!([refer(&json!(id))]))).await;
+        assert_eq!((status, &refusal["error"]["param"]), (422, &json!("input.0.id")), "{id}: {refusal}");
+    }
+}
+
+#[tokio::test]
 async fn calls_and_their_results_continue_a_response() {
     let network = Network::start().await;
     let mut island = Island::start(&network).await;
@@ -188,6 +232,113 @@ async fn a_stream_begins_and_ends_each_item() {
     assert_eq!(network.get(&format!("/responses/{id}")).await, whole, "as it is read later");
     assert_eq!(events[12].json()["text"], "Hi.");
     assert_eq!(events[10].json()["item_id"], whole["output"][1]["id"]);
+}
+
+/// A part of the call with this index. The first one has its id and function.
+fn part(index: u32, begins: bool, arguments: &str) -> AttemptEvent {
+    let call = CallDelta {
+        index,
+        id: begins.then(|| format!("call_{index}")),
+        name: begins.then(|| "look".to_owned()),
+        arguments: arguments.to_owned(),
+        text: arguments.to_owned(),
+    };
+    AttemptEvent::Token {
+        content: String::new(),
+        count: 1,
+        reasoning: false,
+        logprobs: Vec::new(),
+        call: Some(Box::new(call)),
+    }
+}
+
+/// The items that a client knows from a stream: as they were when they ended, in the order of their indices. Each begins once, grows to what it
+/// is at its end, and ends before the next one begins.
+fn streamed_items(events: &[Event]) -> Vec<Value> {
+    let (mut items, mut open): (Vec<Value>, Option<(Value, String)>) = (Vec::new(), None);
+    for event in events {
+        let data = event.json();
+        match event.name.as_str() {
+            "response.output_item.added" => {
+                assert!(open.is_none(), "the item before it has ended: {data}");
+                assert_eq!(data["output_index"], json!(items.len()));
+                open = Some((data["item"]["id"].clone(), String::new()));
+            }
+            "response.output_item.done" => {
+                let (id, grown) = open.take().expect("it has begun");
+                let item = data["item"].clone();
+                let whole = item["arguments"].as_str().or(item["content"][0]["text"].as_str());
+                assert_eq!((&item["id"], whole), (&id, Some(grown.as_str())), "{data}");
+                assert_eq!(data["output_index"], json!(items.len()));
+                items.push(item);
+            }
+            name if name.ends_with(".delta") => {
+                let (id, grown) = open.as_mut().expect("it has begun");
+                assert_eq!((&data["item_id"], &data["output_index"]), (&*id, &json!(items.len())));
+                grown.push_str(data["delta"].as_str().expect("text"));
+            }
+            _ => {}
+        }
+    }
+    assert!(open.is_none(), "every item has ended");
+    items
+}
+
+#[tokio::test]
+async fn items_are_the_same_in_a_stream_at_its_end_and_later() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let written = || {
+        vec![
+            thought("Hm."),
+            token("I "),
+            token("look."),
+            part(0, true, "{\"at\":"),
+            part(0, false, "1}"),
+            part(1, true, "{}"),
+            token("That "),
+            token("is it."),
+        ]
+    };
+    let call = |index: u32, arguments: &str| {
+        let function = json!({"name": "look", "arguments": arguments});
+        json!({"id": format!("call_{index}"), "type": "function", "function": function})
+    };
+    let calls = [call(0, "{\"at\":1}"), call(1, "{}")];
+    for finish_reason in [FinishReason::ToolCalls, FinishReason::Length] {
+        let outcome = || Outcome::Completed {
+            usage: Usage::tokens(7, 8),
+            output: Some(json!({"content": "I look.\n\nThat is it.", "tool_calls": calls})),
+            finish_reason: Some(finish_reason),
+            stop_text: None,
+        };
+        let asked = request(&network, |body| body["stream"] = json!(true));
+        let (answer, ()) = tokio::join!(asked.send(), async {
+            let run = island.take().await;
+            island.send(run.key, run.first_event, written()).await;
+            island.end(run.key, run.first_event + 8, outcome()).await;
+        });
+        let events = Events::of(answer.expect("answer")).rest().await;
+        let streamed = streamed_items(&events);
+        let whole = events.last().expect("an event").json()["response"].clone();
+        assert_eq!(json!(streamed), whole["output"]);
+        let texts: Vec<&str> = streamed
+            .iter()
+            .map(|item| item["arguments"].as_str().or(item["content"][0]["text"].as_str()).expect("text"))
+            .collect();
+        assert_eq!(texts, ["Hm.", "I look.", "{\"at\":1}", "{}", "That is it."]);
+        let id = whole["id"].as_str().expect("id");
+        assert_eq!(network.get(&format!("/responses/{id}")).await, whole, "as it is read later");
+
+        let (answered, _) = create(&network, &mut island, |_| {}, written(), outcome()).await;
+        let id = answered["id"].as_str().expect("id");
+        assert_eq!(network.get(&format!("/responses/{id}")).await, answered);
+        let shapes = |response: &Value| -> Vec<Value> {
+            let shape = |item: &Value| json!([item["type"], item["content"], item["arguments"], item["status"]]);
+            response["output"].as_array().expect("items").iter().map(shape).collect()
+        };
+        assert_eq!(shapes(&answered), shapes(&whole), "a response that is not streamed has the same items");
+    }
 }
 
 #[tokio::test]

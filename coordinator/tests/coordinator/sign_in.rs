@@ -121,6 +121,27 @@ impl Browser {
         }
     }
 
+    /// Goes from the beginning of a sign-in over the provider's pages, as the person with this address, to the last page.
+    async fn confirm(&mut self, begin: Url, email: &str, waits: &str) -> (Url, u16, String) {
+        let (mut page, mut status, mut text) = self.open(Method::GET, begin, "", waits).await;
+        for form in [format!("prompt=login&login={email}&password=x"), "prompt=consent".to_owned()] {
+            if page.as_str().starts_with(waits) || !page.path().starts_with("/interaction/") {
+                break;
+            }
+            (page, status, text) = self.open(Method::POST, page, &form, waits).await;
+        }
+        (page, status, text)
+    }
+
+    /// Begins a sign-in at the console. Returns the address of the provider to which the browser goes.
+    async fn begin_at_console(&self, origin: &str) -> Url {
+        let request = self.http.post(format!("{origin}/console/sign-in/provider")).header("origin", origin);
+        let request = request.header("content-type", "application/x-www-form-urlencoded").body("next=");
+        let response = request.send().await.expect("an answer");
+        let refresh = response.headers()["refresh"].to_str().expect("text");
+        refresh.strip_prefix("0;url=").expect("an address").parse().expect("an address")
+    }
+
     /// Signs in as the person with this address. Returns the code, or the answer of the page at which it ended.
     async fn sign_in(&mut self, network: &Network, email: &str, verifier: &str) -> Result<String, Value> {
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(verifier));
@@ -128,13 +149,7 @@ impl Browser {
         let waits = format!("http://127.0.0.1:{port}/");
         let port = port.to_string();
         let begin = Url::parse_with_params(&begin, [("port", &port), ("challenge", &challenge)]).expect("an address");
-        let (mut page, mut status, mut text) = self.open(Method::GET, begin, "", &waits).await;
-        for form in [format!("prompt=login&login={email}&password=x"), "prompt=consent".to_owned()] {
-            if page.as_str().starts_with(&waits) || !page.path().starts_with("/interaction/") {
-                break;
-            }
-            (page, status, text) = self.open(Method::POST, page, &form, &waits).await;
-        }
+        let (page, status, text) = self.confirm(begin, email, &waits).await;
         if page.as_str().starts_with(&waits) {
             let code = page.query_pairs().find(|(name, _)| name == "code").expect("a code").1.into_owned();
             return Ok(code);
@@ -192,6 +207,51 @@ async fn only_confirmed_people_of_the_domain_without_another_account_sign_in() {
     for query in ["", "port=0&challenge=x", "port=70000", "port=80&challenge=short"] {
         let (status, body) = answer(network.http.get(format!("{}/login?{query}", network.url))).await;
         assert_eq!((status, &body["error"]["code"]), (400, &json!("invalid_request")), "{query}");
+    }
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn a_sign_in_that_the_console_began_ends_at_the_console_and_states_why_it_failed() {
+    let (network, provider) = start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    assert_eq!(admin.post("/accounts", &json!({"email": "taken@example.org"})).await.0, 201);
+    let origin = network.url.strip_suffix("/api/v1").expect("the address of the API").to_owned();
+    let console = format!("{origin}/console/");
+    let end = |page: &Url| format!("{}?{}", page.path(), page.query().unwrap_or_default());
+    for (email, reason) in [
+        ("eve@elsewhere.example", "not_allowed"),
+        ("unverified@example.org", "not_verified"),
+        ("taken@example.org", "has_account"),
+    ] {
+        let mut browser = Browser::new();
+        let begin = browser.begin_at_console(&origin).await;
+        let (page, ..) = browser.confirm(begin, email, &console).await;
+        assert_eq!(end(&page), format!("/console/sign-in?failed={reason}"), "{email}");
+    }
+    let mut browser = Browser::new();
+    let begin = browser.begin_at_console(&origin).await;
+    let state = begin.query_pairs().find(|(name, _)| name == "state").expect("a state").1.into_owned();
+    let (page, ..) = browser.confirm(begin, "ada@example.org", &console).await;
+    assert!(end(&page).starts_with("/console/sign-in/provider/end?code="), "{page}");
+
+    let open = browser.begin_at_console(&origin).await;
+    let other = open.query_pairs().find(|(name, _)| name == "state").expect("a state").1.into_owned();
+    let mut provider = Some(provider);
+    for (query, reason) in [
+        (format!("state={state}&code=x"), "expired"),
+        ("state=console.unknown&code=x".to_owned(), "expired"),
+        (format!("state={other}"), "not_confirmed"),
+        (format!("state={other}&error=access_denied"), "not_confirmed"),
+        (format!("state={other}&code=x"), "not_confirmed"),
+        (format!("state={other}&code=x"), "unavailable"),
+    ] {
+        if reason == "unavailable" {
+            drop(provider.take());
+        }
+        let callback = format!("{}/login/callback?{query}", network.url).parse().expect("an address");
+        let (page, ..) = browser.open(Method::GET, callback, "", &console).await;
+        assert_eq!(end(&page), format!("/console/sign-in?failed={reason}"), "{query}");
     }
     network.audit().await;
 }

@@ -244,7 +244,7 @@ mod tests {
     }
 
     fn done() -> JobEvent {
-        JobEvent::Done { usage: Usage::tokens(2, 4), output: None, finish_reason: None }
+        JobEvent::Done { usage: Usage::tokens(2, 4), output: None, finish_reason: None, stop_text: None }
     }
 
     fn error() -> JobEvent {

@@ -14,7 +14,7 @@ pub struct ModelList {
     pub data: Vec<Model>,
 }
 
-/// A Cargo that can chat.
+/// A Cargo that an endpoint of another API serves, such as one that chats or embeds texts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Model {
@@ -32,16 +32,16 @@ pub struct Model {
     /// What it is for.
     #[serde(default)]
     pub description: String,
-    /// Maximum number of tokens, prompt and reply together.
+    /// Maximum number of tokens, prompt and reply together; 0 if the model has none.
     #[serde(default)]
     pub context_length: u64,
-    /// Maximum number of tokens of a reply.
+    /// Maximum number of tokens of a reply; 0 if the model writes no text.
     #[serde(default)]
     pub max_output_length: u64,
-    /// What messages may contain: `text`, `image`.
+    /// What requests may contain: `text`, `image`, `audio`.
     #[serde(default)]
     pub input_modalities: Vec<String>,
-    /// `text`.
+    /// What it makes: `text`, `image`, `embeddings`, `rerank`, `speech`, `transcription`, `moderation`.
     #[serde(default)]
     pub output_modalities: Vec<String>,
     /// How its weights are stored, such as `q4_k_m`; absent if the file's name does not contain it.

@@ -200,7 +200,7 @@ impl Lines {
         self.line(&last);
         let usage = Usage::tokens(self.parsed.prompt_tokens, self.parsed.tokens);
         match self.parsed.verdict(exit) {
-            Ok(output) => Outcome::Completed { usage, output, finish_reason: None },
+            Ok(output) => Outcome::Completed { usage, output, finish_reason: None, stop_text: None },
             Err(failure) => Outcome::Failed { failure, usage },
         }
     }

@@ -145,6 +145,7 @@ impl Performance {
                 usage: self.script.claimed(usage),
                 output: None,
                 finish_reason: Some(FinishReason::Length),
+                stop_text: None,
             },
             Err(Stop::Failure(failure)) => Outcome::Failed { failure, usage },
             Err(Stop::Cancelled) => Outcome::Failed { failure: cancelled(), usage },

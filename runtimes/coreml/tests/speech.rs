@@ -174,7 +174,7 @@ async fn long_audio_reports_progress_and_streams_text() {
     let fixture = RepositoryCopy::of("whisperkit");
     let engine = fixture.load().await.expect("loads");
     let played = fixture.play(&engine, &fixture.input("long")).await;
-    let Outcome::Completed { output: Some(output), usage, finish_reason } = &played.outcome else {
+    let Outcome::Completed { output: Some(output), usage, finish_reason, .. } = &played.outcome else {
         panic!("{:?}", played.outcome)
     };
     assert_eq!(output["text"], played.text.trim());

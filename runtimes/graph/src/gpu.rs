@@ -240,6 +240,12 @@ impl Gpu {
         self.turn.lock()
     }
 
+    /// Whether it still runs a small graph: a device that its driver has reset runs none. The caller has its turn.
+    pub(crate) fn works(&self) -> bool {
+        let candidate = Candidate { provider: self.provider.clone(), device: self.device.clone() };
+        computes::<f32>(self.environment, &candidate, 2.0).is_ok()
+    }
+
     /// Makes a session run on it. Nodes that it does not support remain on the processor.
     pub fn run_on(&self, builder: SessionBuilder) -> ort::Result<SessionBuilder> {
         on(self.environment, &self.provider, &self.device, builder)

@@ -3,6 +3,7 @@
 //! Repositories differ in the inputs of their graphs. A task provides its tensors by name; those that the graph lacks are dropped, and missing
 //! inputs get a default where they can have only one value: no second segment, every position attended to, an empty cache.
 
+mod failure;
 mod written;
 
 use std::{fs, sync::Arc};
@@ -34,6 +35,7 @@ use crate::{
     weights::{File, Weights},
 };
 
+use self::failure::failed;
 pub use written::Written;
 
 /// Maximum number of bytes of weights that each lane keeps for itself.
@@ -346,7 +348,13 @@ impl Graph {
         let end: Arc<dyn Fn() + Send + Sync> = Arc::new(end);
         let _endings: Vec<_> = jobs.iter().map(|job| job.end_with(Arc::clone(&end))).collect();
         let ran = lane.session().run_with_options(values, &options);
-        let ended = |error| if are_cancelled(jobs) { EngineError::interrupted() } else { self.broke(error) };
+        let ended = |error| {
+            if are_cancelled(jobs) {
+                return EngineError::interrupted();
+            }
+            let lost = self.gpu.filter(|gpu| !gpu.works()).map(Gpu::label);
+            failed(&self.name, lost.as_deref(), error)
+        };
         let mut given = ran.map_err(ended)?;
         let take = |name: &String| given.remove(name).map(|value| (name.clone(), value));
         let values: Vec<_> = self.outputs.iter().filter_map(take).collect();
@@ -361,9 +369,7 @@ impl Graph {
     }
 
     fn broke(&self, error: ort::Error) -> EngineError {
-        let is_memory = error.message().contains("llocat");
-        let kind = if is_memory { ErrorKind::OutOfMemory } else { ErrorKind::InvalidModel };
-        EngineError::new(kind, format!("{} could not be run", self.name)).because(error)
+        failed(&self.name, None, error)
     }
 }
 

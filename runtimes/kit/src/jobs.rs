@@ -116,7 +116,7 @@ impl<M: ?Sized + Send + Sync + 'static> Jobs<M> {
         drop(counted);
         match answered {
             Ok(Ok(Answer { output, usage, finish_reason })) => {
-                Outcome::Completed { usage, output: Some(output), finish_reason }
+                Outcome::Completed { usage, output: Some(output), finish_reason, stop_text: None }
             }
             Ok(Err(error)) => Outcome::Failed { failure: error.into(), usage: used },
             Err(_) => Outcome::failed(EngineError::new(ErrorKind::Crashed, "the engine broke down").into()),

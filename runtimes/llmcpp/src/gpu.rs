@@ -134,7 +134,7 @@ fn gpu(device: LlamaBackendDevice) -> Option<Gpu> {
     let lower = device.description.to_lowercase();
     is_gpu.then(|| Gpu {
         index: device.index,
-        free: device.memory_free as u64,
+        free: free_bytes(device.memory_free, device.memory_total),
         device: Device {
             api: api(&device.backend),
             address: address(device.index),
@@ -143,6 +143,12 @@ fn gpu(device: LlamaBackendDevice) -> Option<Gpu> {
             name: device.description,
         },
     })
+}
+
+/// Free memory of a device, bytes. Vulkan subtracts what is in use from what this process may use, without regard to their order: where other
+/// programs have taken it, the result is beyond the total, and nothing is free.
+fn free_bytes(free: usize, total: usize) -> u64 {
+    if free > total { 0 } else { free as u64 }
 }
 
 /// The name of a programming interface: that of llama.cpp in lower case, but for Metal, which it abbreviates.
@@ -184,7 +190,7 @@ pub fn used(placed: &[Placed]) -> u64 {
         let free = now
             .iter()
             .find(|device| device.index == placed.gpu.index)
-            .map(|device| device.memory_free as u64);
+            .map(|device| free_bytes(device.memory_free, device.memory_total));
         placed.gpu.free.saturating_sub(free.unwrap_or(placed.gpu.free))
     };
     placed.iter().map(used).sum()
@@ -291,6 +297,14 @@ mod tests {
         ];
         let indices: Vec<usize> = unique(found).iter().map(|gpu| gpu.index).collect();
         assert_eq!(indices, [1, 4, 5, 6], "without an address, nothing is known to be the same");
+    }
+
+    #[test]
+    fn memory_that_others_have_taken_is_not_free() {
+        assert_eq!(free_bytes(3 << 30, 8 << 30), 3 << 30);
+        assert_eq!(free_bytes(8 << 30, 8 << 30), 8 << 30);
+        let budget_below_use = (2_usize << 30).wrapping_sub(3 << 30);
+        assert_eq!(free_bytes(budget_below_use, 8 << 30), 0);
     }
 
     #[test]

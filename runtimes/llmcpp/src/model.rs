@@ -67,8 +67,8 @@ impl Model {
             progress(share);
             true
         });
-        let llama = LlamaModel::load_from_file(backend, path, &params)
-            .map_err(|_| rejected("llama.cpp cannot load the model; see its log"))?;
+        let on_gpus = !fit.placement.gpus.is_empty();
+        let llama = LlamaModel::load_from_file(backend, path, &params).map_err(|_| not_loaded(on_gpus))?;
         let architecture = llama.meta_val_str("general.architecture").unwrap_or_default();
         let takes_turns = DELTA_NETS.contains(&architecture.as_str());
         let source = template_source(&llama)?;
@@ -194,4 +194,34 @@ fn specials(llama: &LlamaModel) -> Vec<String> {
 
 pub(crate) fn rejected(message: &str) -> Failure {
     Failure::of_job(FailureCode::ModelRejected, message)
+}
+
+/// Why a model that passed its check does not load. On GPUs llama.cpp has measured it before: what is missing is memory that another program
+/// has taken meanwhile.
+fn not_loaded(on_gpus: bool) -> Failure {
+    if on_gpus {
+        let message = "llama.cpp cannot load the model onto the GPU; see its log";
+        return Failure::of_host(FailureCode::OutOfMemory, message);
+    }
+    rejected("llama.cpp cannot load the model; see its log")
+}
+
+/// Why a loaded model does not run. On GPUs, drivers and their memory are at fault more often than the model.
+pub(crate) fn does_not_run(on_gpus: bool, what: &str) -> Failure {
+    let message = format!("the model cannot be run: {what}");
+    if on_gpus { Failure::of_host(FailureCode::InternalError, message) } else { rejected(&message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use island_protocol::job::Fault;
+
+    use super::*;
+
+    #[test]
+    fn a_model_is_not_blamed_for_a_gpu() {
+        let faults = |on_gpus| [not_loaded(on_gpus).fault, does_not_run(on_gpus, "error -3").fault];
+        assert_eq!(faults(true), [Fault::Host, Fault::Host], "another Island may run it");
+        assert_eq!(faults(false), [Fault::Job, Fault::Job]);
+    }
 }

@@ -258,6 +258,8 @@ fn read_call(call: &Value) -> Option<Value> {
     let function = call.get("function")?;
     let name = function.get("name")?.as_str()?;
     let arguments = match function.get("arguments")? {
+        // Of a function without parameters.
+        Value::String(text) if text.trim().is_empty() => json!({}),
         Value::String(text) => serde_json::from_str(text).ok()?,
         given => given.clone(),
     };
@@ -453,6 +455,12 @@ mod tests {
         );
         let messages = parts.expect("valid").messages;
         assert_eq!((messages[0].role.as_str(), messages[1].content.as_str()), ("system", "a\nb"));
+        let call = |arguments: &str| json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}});
+        let called =
+            json!({"messages": [{"role": "assistant", "tool_calls": [call(""), call("{\"a\":1}")]}]});
+        let calls = read(called).expect("valid").messages.remove(0).calls;
+        let arguments: Vec<&Value> = calls.iter().map(|call| &call["function"]["arguments"]).collect();
+        assert_eq!(arguments, [&json!({}), &json!({"a": 1})]);
         let prompt = read(json!({"prompt": "p", "system_prompt": "s"})).expect("valid").messages;
         assert_eq!(prompt.len(), 2);
         assert_eq!(read(json!({"text": "t"})).expect("valid").messages[0].content, "t");

@@ -210,7 +210,8 @@ impl Llmcpp {
         let job = encoder::Job { rows, context, done };
         jobs.and_then(|jobs| jobs.send(job).ok()).ok_or_else(gone)?;
         let output = parsed.output(vectors.await.map_err(|_| gone())??)?;
-        let outcome = Outcome::Completed { usage, output: Some(output), finish_reason: None };
+        let outcome =
+            Outcome::Completed { usage, output: Some(output), finish_reason: None, stop_text: None };
         Ok(outcome.on(&self.model.placement.to_string()))
     }
 
@@ -223,7 +224,12 @@ impl Llmcpp {
         let (prompt, grammar) = self.encode(&parsed).await?;
         if parsed.counts_only {
             let usage = Usage::tokens(prompt.tokens.len() as u64, 0);
-            return Ok(Outcome::Completed { usage, output: None, finish_reason: Some(FinishReason::Stop) });
+            return Ok(Outcome::Completed {
+                usage,
+                output: None,
+                finish_reason: Some(FinishReason::Stop),
+                stop_text: None,
+            });
         }
         let delivered = request.continues.as_deref().unwrap_or_default();
         let calls = parsed.offer.clone().map(|offer| CallFinder::new(offer, context.key.job_id, delivered));
@@ -240,7 +246,12 @@ impl Llmcpp {
         if max_tokens == 0 {
             // It was written to its end; only the event of its end was lost.
             let usage = Usage::tokens(prompt.len() as u64, before.len() as u64);
-            return Ok(Outcome::Completed { usage, output: None, finish_reason: Some(FinishReason::Length) });
+            return Ok(Outcome::Completed {
+                usage,
+                output: None,
+                finish_reason: Some(FinishReason::Length),
+                stop_text: None,
+            });
         }
         let continued = before.len();
         prompt.extend(before);

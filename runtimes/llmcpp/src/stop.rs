@@ -6,6 +6,8 @@ pub struct StopMatcher {
     stops: Vec<String>,
     /// Text that could be the beginning of a stop text.
     held: String,
+    /// The stop text that was found.
+    found: Option<String>,
 }
 
 /// What may be sent after more text arrived.
@@ -20,19 +22,26 @@ pub struct Shown {
 impl StopMatcher {
     /// Creates a matcher for these texts; empty ones are ignored.
     pub fn new(stops: Vec<String>) -> Self {
-        Self { stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(), held: String::new() }
+        let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
+        Self { stops, held: String::new(), found: None }
     }
 
     /// Adds text and returns what can no longer become a stop text.
     pub fn push(&mut self, text: &str) -> Shown {
         let mut all = std::mem::take(&mut self.held);
         all.push_str(text);
-        if let Some(at) = first_stop(&self.stops, &all) {
+        if let Some((at, stop)) = first_stop(&self.stops, &all) {
+            self.found = Some(stop.to_owned());
             all.truncate(at);
             return Shown { text: all, stopped: true };
         }
         self.held = all.split_off(self.safe_length(&all));
         Shown { text: all, stopped: false }
+    }
+
+    /// Returns the stop text that was found.
+    pub fn found(&self) -> Option<&str> {
+        self.found.as_deref()
     }
 
     /// Returns the text that was held back, at the end of the reply.
@@ -50,10 +59,13 @@ impl StopMatcher {
     }
 }
 
-/// Start of the stop text that ends first, however the text is split.
-fn first_stop(stops: &[String], text: &str) -> Option<usize> {
-    let found = stops.iter().filter_map(|stop| text.find(stop.as_str()).map(|at| (at + stop.len(), at)));
-    found.min().map(|(_, at)| at)
+/// The stop text that ends first, however the text is split, and its start.
+fn first_stop<'s>(stops: &'s [String], text: &str) -> Option<(usize, &'s str)> {
+    let found = stops.iter().filter_map(|stop| {
+        let at = text.find(stop.as_str())?;
+        Some((at + stop.len(), at, stop.as_str()))
+    });
+    found.min().map(|(_, at, stop)| (at, stop))
 }
 
 #[cfg(test)]
@@ -68,7 +80,7 @@ mod tests {
             stops in proptest::collection::vec("[abé]{1,4}", 0..4),
             cuts in proptest::collection::vec(1_usize..4, 0..30),
         ) {
-            let expected = first_stop(&stops, &text);
+            let expected = first_stop(&stops, &text).map(|(at, stop)| (at, stop.to_owned()));
             let mut matcher = StopMatcher::new(stops);
             let (mut shown, mut stopped) = (String::new(), false);
             let mut characters = text.chars();
@@ -83,7 +95,9 @@ mod tests {
                 shown.push_str(&matcher.finish());
             }
             prop_assert_eq!(stopped, expected.is_some());
-            prop_assert_eq!(shown, &text[..expected.unwrap_or(text.len())]);
+            let (at, stop) = expected.map_or((text.len(), None), |(at, stop)| (at, Some(stop)));
+            prop_assert_eq!(shown, &text[..at]);
+            prop_assert_eq!(matcher.found(), stop.as_deref());
         }
     }
 
@@ -91,6 +105,7 @@ mod tests {
     fn of_two_stops_the_one_that_ends_first_counts() {
         let mut matcher = StopMatcher::new(vec!["b".into(), "abc".into()]);
         assert_eq!(matcher.push("xabc"), Shown { text: "xa".into(), stopped: true });
+        assert_eq!(matcher.found(), Some("b"));
     }
 
     #[test]

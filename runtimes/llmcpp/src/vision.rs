@@ -16,7 +16,11 @@ use llama_cpp_2::{
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use crate::{model::rejected, request::Media};
+use crate::{
+    gguf::{Header, Value},
+    model::rejected,
+    request::Media,
+};
 
 /// The refusal of a picture.
 pub const NO_PICTURES: &str = "the model does not take pictures";
@@ -28,6 +32,9 @@ const MAX_PIXELS: u64 = 16 << 20;
 
 /// Maximum duration of a sound, seconds: its embeddings are computed without a pause, while other replies wait.
 const MAX_SECONDS: usize = 600;
+
+/// Frames of half a minute of sound, which a projector computes at once.
+const FRAMES: u64 = 1_500;
 
 /// The projector of a model that takes pictures, sounds or both.
 #[derive(Debug)]
@@ -53,6 +60,8 @@ pub struct Picture {
 impl Vision {
     /// Loads a projector for a model, to run on `threads` threads of the processor.
     pub fn load(path: &Path, model: &LlamaModel, threads: i32) -> Result<Self, Failure> {
+        let header = Header::check(path).map_err(|error| rejected(&format!("the projector: {error}")))?;
+        check_stacking(&header)?;
         let path = path.to_str().ok_or_else(|| rejected("the path of the projector is not text"))?;
         let marker = CString::new(mtmd_default_marker())
             .map_err(|_| rejected("the marker of llama.cpp for pictures contains a zero byte"))?;
@@ -154,6 +163,28 @@ impl Vision {
             )
         })
     }
+}
+
+/// Refuses a projector that joins frames of a sound by a number for which llama.cpp ends the process: it computes an embedding for the
+/// last, shorter group of frames, and does not count it.
+fn check_stacking(projector: &Header) -> Result<(), Failure> {
+    const STACKING: [&str; 3] = ["ultravox", "voxtral", "meralion"];
+    let Some(Value::Text(kind)) = projector.entry("clip.projector_type") else { return Ok(()) };
+    let Some(&Value::Unsigned(factor)) = projector.entry("clip.audio.projector.stack_factor") else {
+        return Ok(());
+    };
+    if !STACKING.contains(&kind.as_str()) {
+        return Ok(());
+    }
+    let computed = FRAMES.div_ceil(factor.max(1));
+    let counted = (2 * FRAMES).div_ceil(factor.max(1)) / 2;
+    if factor == 0 || computed != counted {
+        let counts = format!("it would compute {computed} embeddings for half a minute and count {counted}");
+        return Err(rejected(&format!(
+            "llama.cpp cannot use a projector that joins {factor} frames: {counts}"
+        )));
+    }
+    Ok(())
 }
 
 fn unusable(what: &str, why: &dyn std::fmt::Display) -> Failure {

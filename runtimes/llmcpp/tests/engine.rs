@@ -194,6 +194,8 @@ async fn a_stop_text_ends_the_reply_and_is_not_sent() {
         let played =
             play(&engine, json!({"prompt": "Tell me about the sea.", "max_tokens": 40, "stop": stops})).await; // words: ok
         assert_eq!((played.text.as_str(), finish(&played)), (expected, FinishReason::Stop));
+        let Outcome::Completed { stop_text, .. } = &played.outcome else { panic!("{:?}", played.outcome) };
+        assert_eq!(stop_text.as_ref(), Some(&stop));
         assert!(played.usage().completion_tokens >= played.counted());
     }
 }

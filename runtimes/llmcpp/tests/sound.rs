@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, f32::consts::TAU, path::PathBuf};
 use island_protocol::{
     cargo::CargoSpec,
     event::AttemptEvent,
-    job::{FailureCode, Outcome},
+    job::{Failure, FailureCode, Outcome},
 };
 use island_runtimes_api::conformance::{Fixture, Played};
 use island_runtimes_kit::media::sound::wav;
@@ -30,9 +30,13 @@ fn cargo() -> CargoSpec {
 }
 
 async fn engine(projector: &str) -> Llmcpp {
+    load(file(projector)).await.expect("the model loads")
+}
+
+async fn load(projector: PathBuf) -> Result<Llmcpp, Failure> {
     let settings = Settings {
         path: file("../../cargos/models/island-tiny-vision.gguf"),
-        projector: Some(file(projector)),
+        projector: Some(projector),
         adapter: None,
         cargo: cargo(),
         slots: 2,
@@ -40,7 +44,7 @@ async fn engine(projector: &str) -> Llmcpp {
         memory_limit_mb: 0,
         gpus: Vec::new(),
     };
-    Llmcpp::load(settings, |_, _| {}).await.expect("the model loads")
+    Llmcpp::load(settings, |_, _| {}).await
 }
 
 async fn hearing() -> Llmcpp {
@@ -130,4 +134,20 @@ async fn sounds_that_cannot_be_used_are_refused() {
     let seeing = self::engine("../../cargos/models/island-tiny-vision-mmproj.gguf").await;
     let played = play(&seeing, question(&[tone(220.0, 1.0, RATE)])).await;
     assert_eq!(refusal(&played), (FailureCode::InvalidInput, "the model does not take sounds"));
+}
+
+#[tokio::test]
+async fn numbers_of_joined_frames_that_end_llama_cpp_are_refused() {
+    const KEY: &[u8] = b"clip.audio.projector.stack_factor";
+    let mut bytes = std::fs::read(file("tests/sound/ultravox.gguf")).expect("the projector");
+    // The type of the value, four bytes, is between its name and itself.
+    let at = bytes.windows(KEY.len()).position(|window| window == KEY).expect("the key") + KEY.len() + 4;
+    for factor in [0, 8, 7] {
+        bytes[at] = factor;
+        let changed = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(changed.path(), &bytes).expect("the changed projector");
+        let failure = load(changed.path().to_owned()).await.expect_err("it is refused");
+        let problem = format!("llama.cpp cannot use a projector that joins {factor} frames");
+        assert!(failure.message.contains(&problem), "{failure:?}");
+    }
 }

@@ -67,7 +67,9 @@ pub fn excess(event: &AttemptEvent) -> Option<&'static str> {
         AttemptEvent::Ended { outcome: Outcome::Failed { failure, .. } } => {
             (failure.message.chars().nth(MAX_MESSAGE_CHARS).is_some(), "the message of a failure")
         }
-        AttemptEvent::Ended { outcome: Outcome::Completed { .. } } => (false, ""),
+        AttemptEvent::Ended { outcome: Outcome::Completed { stop_text, .. } } => {
+            (stop_text.as_ref().is_some_and(|text| text.len() > MAX_TOKEN_BYTES), "a stop text")
+        }
     };
     is_excess.then_some(what)
 }
@@ -161,7 +163,8 @@ mod tests {
 
     fn completed(output: &str, device: Option<String>) -> AttemptEvent {
         let usage = Usage { device, ..Usage::default() };
-        let outcome = Outcome::Completed { usage, output: Some(output.into()), finish_reason: None };
+        let outcome =
+            Outcome::Completed { usage, output: Some(output.into()), finish_reason: None, stop_text: None };
         AttemptEvent::Ended { outcome }
     }
 

@@ -23,13 +23,15 @@ pub use watchdog::{MIN_MEMORY_MB, Memory, WorkerMemory};
 pub struct Profile {
     /// Files and folders that it reads.
     pub read: Vec<PathBuf>,
+    /// Folders of which it reads the names in them, and not the files.
+    pub listed: Vec<PathBuf>,
     /// Folders that it writes in.
     pub write: Vec<PathBuf>,
     /// Folders with libraries that it may still load; empty once all are loaded, and then no memory becomes executable.
     pub libraries: Vec<PathBuf>,
     /// Device nodes that it uses.
     pub devices: Vec<PathBuf>,
-    /// Whether drivers run in it: system calls that they need are allowed, such as `ioctl`, and memory may become executable.
+    /// Whether drivers run in it: system calls that they need are allowed, such as `ioctl`, memory may become executable, and threads get names.
     pub drivers: bool,
     /// Whether it generates or maps code: memory may become executable, and files without a name be created.
     pub code: bool,

@@ -9,6 +9,9 @@ use super::{
 };
 
 const VENDOR: &str = "0x1002";
+/// Memory from which a GPU that is part of a processor is used, megabytes: firmware reserves less for a display unless somebody
+/// chooses more.
+const LEAST_INTEGRATED_MB: u64 = 8192;
 
 /// Polls AMD's GPUs.
 #[derive(Debug)]
@@ -43,9 +46,17 @@ impl Probe for Amd {
         }
         for gpu in gpus {
             match gpu.number::<u64>("mem_info_vram_total") {
+                // What is in use there serves a display, and models would be slower than on the processor's cores.
+                Ok(bytes) if is_integrated(&gpu) && bytes / MB < LEAST_INTEGRATED_MB => {
+                    report.none = Some("no AMD GPU with dedicated memory".to_owned());
+                }
                 Ok(bytes) => {
                     let name = self.name(&gpu);
                     report.seen.push(seen(&gpu, name, bytes, &self.roots.sys, moment));
+                }
+                // GPUs of before 2012, and those of servers that only show a console: no engine computes on them.
+                Err(_) if gpu.driver().as_deref() == Some("radeon") => {
+                    report.none = Some("no AMD GPU that the kernel's driver amdgpu supports".to_owned());
                 }
                 Err(reason) => {
                     report.problems.push(format!("the AMD GPU at {} is not used: {reason}", gpu.address));
@@ -54,6 +65,13 @@ impl Probe for Amd {
         }
         report
     }
+}
+
+/// Whether it is part of a processor: the driver has a sensor for the voltage of the northbridge for these alone. It is not read, which would
+/// wake the GPU.
+fn is_integrated(gpu: &Device) -> bool {
+    let mut folders = fs::read_dir(gpu.dir.join("hwmon")).into_iter().flatten().flatten();
+    folders.any(|folder| folder.path().join("in1_input").exists())
 }
 
 fn seen(gpu: &Device, name: String, bytes: u64, sys: &Path, moment: &Moment<'_>) -> GpuReadings {
@@ -165,6 +183,44 @@ mod tests {
         assert_eq!(seen.computing, Ok(BTreeMap::new()));
         assert_eq!(seen.handle.as_deref(), Some("GPU-1122334455667788"));
         assert!(seen.missing().is_empty());
+    }
+
+    #[test]
+    fn a_gpu_of_a_processor_is_used_only_if_its_owner_reserved_much_memory_for_it() {
+        let tree = Tree::new();
+        let apu = |gigabytes: u64| {
+            let bytes = (gigabytes << 30).to_string();
+            [
+                ("vendor", "0x1002".to_owned()),
+                ("mem_info_vram_total", bytes),
+                ("hwmon/hwmon3/in1_input", "712".to_owned()),
+            ]
+        };
+        let plug = |card, address: &str, files: &[(&str, String)]| {
+            let files: Vec<(&str, &str)> = files.iter().map(|(file, text)| (*file, text.as_str())).collect();
+            tree.plug(card, address, &files);
+        };
+        plug(1, "0000:0d:00.0", &apu(2));
+        let report = poll(&tree);
+        assert_eq!((report.seen.len(), report.problems.len()), (0, 0));
+        assert_eq!(report.none.as_deref(), Some("no AMD GPU with dedicated memory"));
+        plug(2, "0000:0e:00.0", &apu(64));
+        let discrete = [("vendor", "0x1002".to_owned()), ("mem_info_vram_total", (4_u64 << 30).to_string())];
+        plug(0, ADDRESS, &discrete);
+        let sizes: Vec<u64> = poll(&tree).seen.iter().map(|gpu| gpu.vram_mb).collect();
+        assert_eq!(sizes, [4096, 65_536]);
+    }
+
+    #[test]
+    fn a_gpu_of_an_old_driver_is_no_problem() {
+        let tree = Tree::new();
+        let dir = tree.plug(0, ADDRESS, &[("vendor", "0x1002")]);
+        assert_eq!(poll(&tree).problems.len(), 1, "amdgpu reports its memory");
+        let driver = tree.0.path().join(dir).join("driver");
+        std::os::unix::fs::symlink("../../../bus/pci/drivers/radeon", driver).expect("a link");
+        let report = poll(&tree);
+        assert_eq!((report.seen.len(), report.problems.len()), (0, 0));
+        assert!(report.none.is_some_and(|reason| reason.contains("amdgpu")));
     }
 
     #[test]

@@ -105,6 +105,32 @@ mod tests {
     }
 
     #[test]
+    fn the_unit_makes_the_node_of_every_gpu_of_nvidia() {
+        const GPUS: &str = "/proc/driver/nvidia/gpus";
+        let unit = fs::read_to_string("../systemd/island-agent.service").expect("the unit");
+        let script = unit.lines().find_map(|line| line.strip_prefix("ExecStartPre=-+/bin/sh -c '"));
+        let script =
+            script.and_then(|script| script.strip_suffix('\'')).expect("a script").replace("$$", "$");
+        assert!(script.contains(GPUS), "{script}");
+        let folder = tempfile::tempdir().expect("temporary folder");
+        // In place of the program.
+        let (program, gpus) = (folder.path().join("nvidia-modprobe"), folder.path().join("gpus"));
+        fs::write(&program, "#!/bin/sh\necho \"$@\"\n").expect("a program");
+        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
+        let script = script.replace(GPUS, &gpus.display().to_string());
+        let calls = || {
+            let mut shell = std::process::Command::new("/bin/sh");
+            let ended = shell.arg("-c").arg(&script).env("PATH", folder.path()).output().expect("a shell");
+            String::from_utf8_lossy(&ended.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(calls(), ["-c 0", "-u"], "the driver is not loaded yet");
+        for address in ["0000:01:00.0", "0000:41:00.0"] {
+            fs::create_dir_all(gpus.join(address)).expect("a GPU");
+        }
+        assert_eq!(calls(), ["-c 0", "-c 1", "-u"]);
+    }
+
+    #[test]
     fn the_unit_allows_the_drivers_of_every_vendor_and_loads_late_ones() {
         let unit = fs::read_to_string("../systemd/island-agent.service").expect("the unit");
         let allowed: Vec<&str> = unit.lines().filter_map(|line| line.strip_prefix("DeviceAllow=")).collect();

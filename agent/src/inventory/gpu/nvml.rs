@@ -1,6 +1,6 @@
 //! NVIDIA's driver through its library NVML, which is loaded when it is first needed.
 
-use std::fmt::Display;
+use std::{fmt::Display, path::Path};
 
 use nvml_wrapper::{
     Device, Nvml, enum_wrappers::device::TemperatureSensor, enums::device::UsedGpuMemory, error::NvmlError,
@@ -15,15 +15,35 @@ use super::{
 const MIG_ENABLED: u32 = 1;
 const NOT_OF_INSTANCES: &str = "the driver does not report it for MIG instances";
 
+/// Exists while the kernel's part of the driver is loaded.
+const LOADED: &str = "/proc/driver/nvidia/version";
+
 /// Loads the library and opens the driver.
 pub(super) fn open() -> Result<Box<dyn Driver>, Closed> {
-    let nvml = Nvml::init().map_err(|error| match error {
-        NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => {
-            Closed { reason: "no NVIDIA driver is installed".to_owned(), installed: false }
-        }
-        other => Closed { reason: format!("the NVIDIA driver does not answer: {other}"), installed: true },
-    })?;
+    let nvml = Nvml::init().map_err(|error| closed(&error, Path::new(LOADED).exists()))?;
     Ok(Box::new(Library(nvml)))
+}
+
+/// Why the driver is not open, and what to do. `is_loaded` is whether the kernel's part of it is.
+fn closed(error: &NvmlError, is_loaded: bool) -> Closed {
+    let (reason, installed) = match error {
+        NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound if is_loaded => (
+            "the NVIDIA driver is loaded, but its library libnvidia-ml.so.1 is missing: install libnvidia-ml1, \
+             on Ubuntu libnvidia-compute of the driver's version",
+            true,
+        ),
+        NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => {
+            ("no NVIDIA driver is installed", false)
+        }
+        NvmlError::LibRmVersionMismatch => {
+            ("the NVIDIA driver was updated, and the former one still runs: restart the machine", true)
+        }
+        other => {
+            let reason = format!("the NVIDIA driver does not answer: {other}");
+            return Closed { reason, installed: true };
+        }
+    };
+    Closed { reason: reason.to_owned(), installed }
 }
 
 #[derive(Debug)]
@@ -138,6 +158,18 @@ fn message(error: impl Display) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_closed_driver_has_a_cure() {
+        let missing = closed(&NvmlError::LibraryNotFound, false);
+        assert_eq!((missing.reason.as_str(), missing.installed), ("no NVIDIA driver is installed", false));
+        let half = closed(&NvmlError::LibraryNotFound, true);
+        assert!(half.installed && half.reason.contains("libnvidia-ml1"), "{half:?}");
+        let updated = closed(&NvmlError::LibRmVersionMismatch, true);
+        assert!(updated.installed && updated.reason.ends_with("restart the machine"), "{updated:?}");
+        let asleep = closed(&NvmlError::DriverNotLoaded, false);
+        assert!(asleep.installed && asleep.reason.contains("does not answer"), "{asleep:?}");
+    }
 
     #[test]
     fn addresses_have_the_kernels_form() {

@@ -46,6 +46,12 @@ impl Device {
         read(&self.dir.join(file), file)
     }
 
+    /// Name of the kernel's driver for it, if it has one.
+    pub(super) fn driver(&self) -> Option<String> {
+        let link = fs::read_link(self.dir.join("driver")).ok()?;
+        Some(link.file_name()?.to_string_lossy().into_owned())
+    }
+
     /// A file's number.
     pub(super) fn number<T: FromStr>(&self, file: &str) -> Reading<T> {
         number(&self.dir.join(file), file)

@@ -124,9 +124,15 @@ async fn changes_of_the_offered_gpus_are_registered() {
     let ask = Arc::clone(&registrations);
     let probes = Arc::new(Mutex::new(0));
     let probed = Arc::clone(&probes);
-    let probe = async move || *probed.lock().expect("a lock") += 1;
-    let task =
-        tokio::spawn(follow::run(meter.latest(), note, probe, move || ask.add_permits(1), stop.clone()));
+    let probe = async move |is_other: bool| *probed.lock().expect("a lock") += u32::from(is_other);
+    let task = tokio::spawn(follow::run(
+        meter.latest(),
+        note,
+        probe,
+        Arc::default(),
+        move || ask.add_permits(1),
+        stop.clone(),
+    ));
     let notified = async || registrations.acquire().await.expect("open").forget();
     notified().await;
     meter.sample().await;

@@ -40,9 +40,9 @@ fn fields(job: &JobView) -> Result<Vec<(&'static str, String)>> {
         ("Cargo", job.workload_slug.to_string()),
         ("Created", job.created_at.to_string()),
     ];
-    if let Some(started) = job.started_at {
-        fields.push(("Started", started.to_string()));
-    }
+    let times =
+        [("Placed", job.placed_at), ("Started", job.started_at), ("First output", job.first_output_at)];
+    fields.extend(times.into_iter().filter_map(|(name, time)| Some((name, time?.to_string()))));
     if let Some(completed) = job.completed_at {
         fields.push(("Ended", completed.to_string()));
         fields.push(("Duration", duration(job.duration_ms)));

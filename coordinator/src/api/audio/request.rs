@@ -1,6 +1,6 @@
 //! Reads a request for the text of a sound, and makes the input of its job.
 
-use island_protocol::{audio::AudioRequest, problem::Code};
+use island_protocol::{audio::AudioRequest, preferences::Preferences, problem::Code};
 use serde_json::{Map, Value};
 
 use crate::{api::ApiError, catalogue::Cargo};
@@ -44,6 +44,7 @@ pub(super) struct Sound {
     /// The file in base64.
     file: String,
     pub form: Form,
+    pub preferences: Preferences,
 }
 
 impl Sound {
@@ -52,7 +53,9 @@ impl Sound {
         let format = format(request.response_format.as_deref(), request.timestamp_granularities.as_deref())?;
         // Clients send an empty field for an option that is not set.
         let language = request.language.filter(|language| !language.is_empty());
-        Ok(Self { model: request.model, file: request.file, form: Form { task, format, language } })
+        let preferences = request.preferences.unwrap_or_default();
+        let form = Form { task, format, language };
+        Ok(Self { model: request.model, file: request.file, form, preferences })
     }
 
     /// The input of a job of this Cargo, and what the answer is made with.

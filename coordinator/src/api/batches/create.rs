@@ -23,6 +23,7 @@ use crate::{
         auth::Caller,
         body, files,
         idempotency::{IdempotencyKey, Replayed},
+        openai_form::OpenAiForm,
     },
     batch::window_ms,
     storage::{
@@ -45,7 +46,7 @@ type Answer = (Replayed, Json<Batch>);
 /// Creates a batch, whose input is validated afterwards.
 pub(in crate::api) async fn create(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    OpenAiForm(caller): OpenAiForm<Caller>,
     headers: HeaderMap,
     body: Result<body::Json, ApiError>,
 ) -> Result<Answer, ApiError> {

@@ -13,7 +13,8 @@ use island_protocol::{
 use serde_json::Value;
 
 use super::{
-    reply::{Head, Part, Whole, sum},
+    parts::{End, Part},
+    reply::{Head, Whole, sum},
     stream::{Encode, Tally},
 };
 use crate::{api::ApiError, sse};
@@ -49,7 +50,7 @@ fn choice(index: u32, whole: Whole, has_logprobs: bool) -> Choice {
     Choice { index, message, logprobs: has_logprobs.then_some(Logprobs { content: logprobs }), finish_reason }
 }
 
-/// Writes `data` events of one of the replies. Those of the last one to end are followed by `data: [DONE]`, which does not follow an error.
+/// Writes `data` events of one of the replies. Those of the last one to end are followed by `data: [DONE]`, unless all have failed.
 pub(super) struct Chunks {
     /// Of the first reply.
     head: Head,
@@ -69,6 +70,16 @@ impl Chunks {
     fn chunk(&self, delta: Delta, logprobs: Vec<TokenLogprob>, finish_reason: Option<FinishReason>) -> Bytes {
         let logprobs = (!logprobs.is_empty()).then_some(Logprobs { content: logprobs });
         self.chunk_of(vec![ChunkChoice { index: self.index, delta, logprobs, finish_reason }], None)
+    }
+
+    /// The end of the stream, after the last reply.
+    fn end(&self, usage: Usage) -> Bytes {
+        let mut bytes = BytesMut::new();
+        if self.include_usage {
+            bytes.extend(self.chunk_of(Vec::new(), Some(usage)));
+        }
+        bytes.extend(sse::CHAT_DONE);
+        bytes.freeze()
     }
 
     fn chunk_of(&self, choices: Vec<ChunkChoice>, usage: Option<Usage>) -> Bytes {
@@ -106,20 +117,17 @@ impl Encode for Chunks {
                 };
                 self.chunk(Delta { tool_calls: Some(vec![call]), ..Delta::default() }, Vec::new(), None)
             }
-            Part::Done { usage, finish_reason } => {
+            Part::Done(End { usage, finish_reason, .. }) => {
                 let mut bytes = BytesMut::from(self.chunk(Delta::default(), Vec::new(), Some(finish_reason)));
-                if let Some(usage) = self.tally.ended(&usage) {
-                    if self.include_usage {
-                        bytes.extend(self.chunk_of(Vec::new(), Some(usage)));
-                    }
-                    bytes.extend(sse::CHAT_DONE);
-                }
+                bytes.extend(self.tally.ended(&usage).map(|usage| self.end(usage)).unwrap_or_default());
                 bytes.freeze()
             }
         }
     }
 
     fn error(&mut self, _head: &Head, error: ApiError) -> Bytes {
-        sse::data_frame(&error.body())
+        let mut bytes = BytesMut::from(sse::data_frame(&error.body()));
+        bytes.extend(self.tally.failed().map(|usage| self.end(usage)).unwrap_or_default());
+        bytes.freeze()
     }
 }

@@ -13,7 +13,7 @@ const COUNTS: &str = "count_tokens";
 /// The number of tokens of the conversation for the first of its models that an Island can serve.
 pub(in crate::api) async fn count(api: &Arc<Api>, caller: Caller, chat: &Chat) -> Result<u64, ApiError> {
     let mut refusal = None;
-    for cargo in choose::candidates(api, chat)? {
+    for cargo in choose::candidates(api, caller.account, chat)? {
         let counted = async {
             chat.check(&cargo)?;
             if !cargo.takes(COUNTS) {
@@ -24,7 +24,7 @@ pub(in crate::api) async fn count(api: &Arc<Api>, caller: Caller, chat: &Chat) -
             input.insert(COUNTS.to_owned(), true.into());
             // Agents of earlier versions write a reply: one token is the shortest.
             input.insert("max_tokens".to_owned(), 1.into());
-            one_job::run_where(api, caller, &cargo, input, None, chat.preferences.clone()).await
+            one_job::run(api, caller, &cargo, input, None, chat.preferences.clone()).await
         };
         match counted.await {
             Ok(answered) => return Ok(answered.usage.prompt_tokens),

@@ -3,18 +3,20 @@
 use std::{collections::VecDeque, ops::Add, sync::Arc, time::Duration};
 
 use island_protocol::{
-    chat::{CallDelta, FunctionCall, TokenLogprob, ToolCall},
-    event::JobEvent,
+    chat::{TokenLogprob, ToolCall},
     ids::{HostId, JobId},
     job::{CompletionTokensDetails, FinishReason, Usage},
     problem::Code,
 };
-use serde_json::Value;
 use tokio::time::timeout;
 
+use super::parts::{End, Part, Parts, Piece, add_part};
 use crate::{
-    api::{ApiError, availability, jobs::follow::CancelOnDrop},
-    execution::{job_handle::JobHandle, log::Reader},
+    api::{
+        ApiError, availability,
+        jobs::follow::{CancelOnDrop, Events, Followed},
+    },
+    execution::job_handle::JobHandle,
     job::Job,
 };
 
@@ -32,38 +34,12 @@ pub(in crate::api) struct Head {
 #[derive(Debug)]
 pub(in crate::api) struct Reply {
     handle: Arc<JobHandle>,
-    reader: Reader,
+    events: Events,
     guard: CancelOnDrop,
     head: Head,
-    /// Whether the client receives the reasoning.
-    shows_reasoning: bool,
+    parts: Parts,
     /// Read but not yet returned.
     ready: VecDeque<Piece>,
-    wrote_text: bool,
-    calls: Vec<ToolCall>,
-}
-
-/// What was read: a part of a reply, or the error that ended it.
-#[derive(Debug)]
-pub(super) enum Piece {
-    Part(Part),
-    Failed { code: String, message: String },
-}
-
-/// A part of a reply; [`Part::Done`] is the last.
-#[derive(Debug)]
-pub(in crate::api) enum Part {
-    Reasoning(String),
-    Text {
-        text: String,
-        logprobs: Vec<TokenLogprob>,
-    },
-    /// Of a call. The first part of a call has its id and function.
-    Call(CallDelta),
-    Done {
-        usage: Usage,
-        finish_reason: FinishReason,
-    },
 }
 
 /// A whole reply.
@@ -76,44 +52,6 @@ pub(in crate::api) struct Whole {
     pub calls: Option<Vec<ToolCall>>,
     pub usage: Usage,
     pub finish_reason: FinishReason,
-}
-
-/// Adds a part of a call to the calls before it. Returns whether it continues them.
-pub(in crate::api) fn add_part(calls: &mut Vec<ToolCall>, part: &CallDelta) -> bool {
-    let index = part.index as usize;
-    if let (Some(id), Some(name), true) = (&part.id, &part.name, index == calls.len()) {
-        let function = FunctionCall { name: name.clone(), arguments: String::new() };
-        calls.push(ToolCall { id: id.clone(), kind: "function".to_owned(), function });
-    }
-    let call = calls.get_mut(index);
-    let is_known = call.is_some();
-    if let Some(call) = call {
-        call.function.arguments.push_str(&part.arguments);
-    }
-    is_known
-}
-
-/// The parts of `calls` after those that were sent; `None` if they are not what was sent.
-fn parts_after(sent: &[ToolCall], calls: &[ToolCall]) -> Option<Vec<CallDelta>> {
-    let mut parts = Vec::new();
-    for (index, call) in calls.iter().enumerate() {
-        let before = sent.get(index);
-        if before.is_some_and(|before| before.id != call.id || before.function.name != call.function.name) {
-            return None;
-        }
-        let before_arguments = before.map_or("", |before| &before.function.arguments);
-        let arguments = call.function.arguments.strip_prefix(before_arguments)?.to_owned();
-        if before.is_none() || !arguments.is_empty() {
-            parts.push(CallDelta {
-                index: index as u32,
-                id: before.is_none().then(|| call.id.clone()),
-                name: before.is_none().then(|| call.function.name.clone()),
-                arguments,
-                text: String::new(),
-            });
-        }
-    }
-    (calls.len() >= sent.len()).then_some(parts)
 }
 
 /// What several replies used.
@@ -150,21 +88,12 @@ pub(in crate::api) fn problem(code: &str, message: &str) -> ApiError {
 }
 
 impl Reply {
-    pub(super) fn new(guard: CancelOnDrop, job: &Job, shows_reasoning: bool) -> Self {
+    pub(super) fn new(followed: Followed, job: &Job, shows_reasoning: bool) -> Self {
+        let Followed { guard, events } = followed;
         let handle = guard.handle();
-        let reader = handle.log.read(0);
         let (model, created) = (job.workload.to_string(), job.created_at.unix_ms() / 1000);
         let head = Head { job: handle.id, model, created };
-        Self {
-            handle,
-            reader,
-            guard,
-            head,
-            shows_reasoning,
-            ready: VecDeque::new(),
-            wrote_text: false,
-            calls: Vec::new(),
-        }
+        Self { handle, events, guard, head, parts: Parts::new(shows_reasoning), ready: VecDeque::new() }
     }
 
     /// What is known before the first part.
@@ -222,120 +151,45 @@ impl Reply {
     /// Reads until there is a piece. Returns `false` if the log has ended. Cancel safe.
     pub(super) async fn fill(&mut self) -> bool {
         while self.ready.is_empty() {
-            let Some(entries) = self.reader.next().await else { return false };
+            let Some(entries) = self.events.next().await else { return false };
             for entry in entries {
-                self.record(&entry.event.event);
+                self.parts.read(&entry.event.event, &mut self.ready);
             }
         }
         true
     }
 
-    fn record(&mut self, event: &JobEvent) {
-        match event {
-            JobEvent::Token { call: Some(part), .. } => {
-                if add_part(&mut self.calls, part) {
-                    self.ready.push_back(Piece::Part(Part::Call(part.as_ref().clone())));
-                }
-            }
-            // Tokens of a tool call may have no text.
-            JobEvent::Token { content, logprobs, .. } if content.is_empty() && logprobs.is_empty() => {}
-            JobEvent::Token { content, reasoning: true, .. } => {
-                if self.shows_reasoning {
-                    self.ready.push_back(Piece::Part(Part::Reasoning(content.clone())));
-                }
-            }
-            JobEvent::Token { content, reasoning: false, logprobs, .. } => {
-                self.wrote_text = true;
-                let (text, logprobs) = (content.clone(), logprobs.clone());
-                self.ready.push_back(Piece::Part(Part::Text { text, logprobs }));
-            }
-            JobEvent::Done { usage, output, finish_reason } => {
-                if let (false, Some(Value::String(text))) = (self.wrote_text, output) {
-                    let part = Part::Text { text: text.clone(), logprobs: Vec::new() };
-                    self.ready.push_back(Piece::Part(part));
-                }
-                let calls = output.as_ref().and_then(|output| output.get("tool_calls"));
-                // The output was checked against the Cargo's schema when the job ended.
-                let calls: Vec<ToolCall> = calls
-                    .map(|calls| serde_json::from_value(calls.clone()).unwrap_or_default())
-                    .unwrap_or_default();
-                let Some(parts) = parts_after(&self.calls, &calls) else {
-                    let message = "the Island changed a call after it had sent a part of it".to_owned();
-                    self.ready.push_back(Piece::Failed { code: "invalid_output".to_owned(), message });
-                    return;
-                };
-                self.ready.extend(parts.into_iter().map(|part| Piece::Part(Part::Call(part))));
-                let finish_reason = finish_reason.unwrap_or(FinishReason::Stop);
-                self.ready.push_back(Piece::Part(Part::Done { usage: usage.clone(), finish_reason }));
-            }
-            JobEvent::Error { error, code } => {
-                self.ready.push_back(Piece::Failed { code: code.clone(), message: error.clone() });
-            }
-            JobEvent::Progress { .. } | JobEvent::Status { .. } | JobEvent::Image(_) => {}
-        }
-    }
-
     /// Waits for the whole reply.
-    pub(in crate::api) async fn whole(mut self) -> Result<Whole, ApiError> {
+    pub(in crate::api) async fn whole(self) -> Result<Whole, ApiError> {
         let (mut reasoning, mut text, mut logprobs, mut calls) =
             (String::new(), String::new(), Vec::new(), Vec::new());
+        let take = |part: Part| match part {
+            Part::Reasoning(more) => reasoning.push_str(&more),
+            Part::Text { text: more, logprobs: of_more } => {
+                text.push_str(&more);
+                logprobs.extend(of_more);
+            }
+            Part::Call(part) => {
+                add_part(&mut calls, &part);
+            }
+            Part::Done { .. } => {}
+        };
+        let End { usage, finish_reason, .. } = self.read(take).await?;
+        let calls = (!calls.is_empty()).then_some(calls);
+        Ok(Whole { reasoning, text, logprobs, calls, usage, finish_reason })
+    }
+
+    /// Waits for the end of the reply. `take` gets each part before it as it arrives.
+    pub(in crate::api) async fn read(mut self, mut take: impl FnMut(Part)) -> Result<End, ApiError> {
         while self.fill().await {
             while let Some(piece) = self.ready.pop_front() {
                 match piece {
                     Piece::Failed { code, message } => return Err(problem(&code, &message)),
-                    Piece::Part(Part::Reasoning(more)) => reasoning.push_str(&more),
-                    Piece::Part(Part::Text { text: more, logprobs: of_more }) => {
-                        text.push_str(&more);
-                        logprobs.extend(of_more);
-                    }
-                    Piece::Part(Part::Call(part)) => {
-                        add_part(&mut calls, &part);
-                    }
-                    Piece::Part(Part::Done { usage, finish_reason }) => {
-                        let calls = (!calls.is_empty()).then_some(calls);
-                        return Ok(Whole { reasoning, text, logprobs, calls, usage, finish_reason });
-                    }
+                    Piece::Part(Part::Done(end)) => return Ok(end),
+                    Piece::Part(part) => take(part),
                 }
             }
         }
         Err(ApiError::new(Code::ServiceUnavailable, "the job moved to another coordinator; try again"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn part(index: u32, begins: Option<&str>, arguments: &str) -> CallDelta {
-        let id = begins.map(|name| format!("call_{name}"));
-        CallDelta {
-            index,
-            id,
-            name: begins.map(str::to_owned),
-            arguments: arguments.to_owned(),
-            ..CallDelta::default()
-        }
-    }
-
-    #[test]
-    fn parts_become_calls_and_only_what_was_not_sent_follows() {
-        let mut calls = Vec::new();
-        assert!(!add_part(&mut calls, &part(1, Some("late"), "{}")));
-        assert!(!add_part(&mut calls, &part(0, None, "{}")));
-        for (one, is_known) in [
-            (part(0, Some("f"), "{"), true),
-            (part(0, None, "\"a\":1}"), true),
-            (part(1, Some("g"), "{"), true),
-        ] {
-            assert_eq!(add_part(&mut calls, &one), is_known);
-        }
-        let sent = calls.clone();
-        assert_eq!((sent[0].function.arguments.as_str(), sent.len()), ("{\"a\":1}", 2));
-        assert!(add_part(&mut calls, &part(1, None, "}")));
-        assert!(add_part(&mut calls, &part(2, Some("h"), "")));
-        assert_eq!(parts_after(&sent, &calls), Some(vec![part(1, None, "}"), part(2, Some("h"), "")]));
-        assert_eq!(parts_after(&calls, &sent), None);
-        calls[0].function.arguments = "{\"a\":2}".to_owned();
-        assert_eq!(parts_after(&sent, &calls), None);
     }
 }

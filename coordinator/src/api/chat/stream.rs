@@ -7,7 +7,10 @@ use futures::{Stream, StreamExt as _, stream};
 use island_protocol::{job::Usage, problem::Code};
 use parking_lot::Mutex;
 
-use super::reply::{Head, Part, Piece, Reply, problem, sum};
+use super::{
+    parts::{Part, Piece},
+    reply::{Head, Reply, problem, sum},
+};
 use crate::{
     api::{ApiError, jobs::stream::KEEP_ALIVE, slots::Slot},
     sse,
@@ -27,21 +30,39 @@ pub(in crate::api) trait Encode: Send + 'static {
 
 /// What all replies to a request used.
 #[derive(Debug)]
-pub(in crate::api) struct Tally(Mutex<(usize, Usage)>);
+pub(in crate::api) struct Tally(Mutex<Counts>);
+
+#[derive(Debug)]
+struct Counts {
+    /// Replies that have not ended.
+    open: usize,
+    /// What the complete replies used; `None` until one is.
+    used: Option<Usage>,
+}
 
 impl Tally {
     /// Of this number of replies.
     pub(super) fn new(replies: usize) -> Self {
-        Self(Mutex::new((replies, Usage::default())))
+        Self(Mutex::new(Counts { open: replies, used: None }))
     }
 
-    /// Adds what an ended reply used. Returns the sum if it is the last one.
+    /// Adds what a complete reply used. Returns the sum if it is the last one to end.
     pub(super) fn ended(&self, usage: &Usage) -> Option<Usage> {
-        let mut tally = self.0.lock();
-        let (open, used) = &mut *tally;
-        *open = open.saturating_sub(1);
-        *used = sum([&*used, usage]);
-        (*open == 0).then(|| used.clone())
+        let mut counts = self.0.lock();
+        counts.used = Some(sum(counts.used.iter().chain([usage])));
+        counts.close()
+    }
+
+    /// Counts a reply that failed. Returns the sum if it is the last one to end and another one is complete.
+    pub(super) fn failed(&self) -> Option<Usage> {
+        self.0.lock().close()
+    }
+}
+
+impl Counts {
+    fn close(&mut self) -> Option<Usage> {
+        self.open = self.open.saturating_sub(1);
+        if self.open == 0 { self.used.clone() } else { None }
     }
 }
 
@@ -71,27 +92,65 @@ pub(in crate::api) fn frames(
     slot: Option<Slot>,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let is_silent = reply.is_silent();
-    let state = Streaming { reply, encoder, slot, is_silent, begun: false, over: false };
+    let state = Streaming { reply, writer: Writer::new(encoder), slot, is_silent };
     stream::unfold(state, |mut state| async move {
         let frame = state.next().await?;
         Some((Ok(frame), state))
     })
 }
 
+/// Writes the events of a reply in order: its beginning, its parts, and one end.
+struct Writer<E> {
+    encoder: E,
+    begun: bool,
+    over: bool,
+}
+
+impl<E: Encode> Writer<E> {
+    fn new(encoder: E) -> Self {
+        Self { encoder, begun: false, over: false }
+    }
+
+    /// The events of what was read. Without more to read, the reply ends, with an error if it is not complete.
+    fn write(&mut self, head: &Head, pieces: impl IntoIterator<Item = Piece>, has_more: bool) -> Bytes {
+        let mut bytes = BytesMut::new();
+        if !self.begun {
+            self.begun = true;
+            bytes.extend(self.encoder.begin(head));
+        }
+        for piece in pieces {
+            match piece {
+                Piece::Failed { code, message } => {
+                    self.over = true;
+                    bytes.extend(self.encoder.error(head, problem(&code, &message)));
+                }
+                Piece::Part(part) => {
+                    self.over |= matches!(part, Part::Done { .. });
+                    bytes.extend(self.encoder.part(head, part));
+                }
+            }
+        }
+        if !has_more && !self.over {
+            self.over = true;
+            let moved = ApiError::new(Code::ServiceUnavailable, "the job moved to another coordinator");
+            bytes.extend(self.encoder.error(head, moved));
+        }
+        bytes.freeze()
+    }
+}
+
 struct Streaming<E> {
     reply: Reply,
-    encoder: E,
+    writer: Writer<E>,
     slot: Option<Slot>,
     /// Whether the client has been sent nothing and there is nothing to send.
     is_silent: bool,
-    begun: bool,
-    over: bool,
 }
 
 impl<E: Encode> Streaming<E> {
     /// The next bytes: all available events in one write, a comment after a long silence, or `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
-        if self.over {
+        if self.writer.over {
             return None;
         }
         if std::mem::take(&mut self.is_silent) {
@@ -102,34 +161,87 @@ impl<E: Encode> Streaming<E> {
             more = self.reply.fill() => more,
             () = tokio::time::sleep(KEEP_ALIVE) => return Some(sse::KEEP_ALIVE),
         };
-        let mut bytes = BytesMut::new();
-        if !more {
-            self.over = true;
-            let moved = ApiError::new(Code::ServiceUnavailable, "the job moved to another coordinator");
-            bytes.extend(self.encoder.error(self.reply.head(), moved));
-        }
-        if !self.begun {
-            self.begun = true;
-            bytes.extend(self.encoder.begin(self.reply.head()));
-        }
-        while let Some(piece) = self.reply.next_ready() {
-            let part = match piece {
-                Piece::Failed { code, message } => {
-                    bytes.extend(self.encoder.error(self.reply.head(), problem(&code, &message)));
-                    self.over = true;
-                    continue;
-                }
-                Piece::Part(part) => part,
-            };
-            self.over |= matches!(part, Part::Done { .. });
-            bytes.extend(self.encoder.part(self.reply.head(), part));
-        }
+        let pieces: Vec<Piece> = std::iter::from_fn(|| self.reply.next_ready()).collect();
+        let bytes = self.writer.write(self.reply.head(), pieces, more);
         // The slot is released before the client can know that the stream has ended.
-        if self.over
+        if self.writer.over
             && let Some(slot) = self.slot.take()
         {
             slot.release().await;
         }
-        Some(bytes.freeze())
+        Some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use island_protocol::{ids::JobId, job::FinishReason};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::api::chat::parts::End;
+
+    /// Writes the name of each event.
+    struct Names;
+
+    impl Encode for Names {
+        fn begin(&mut self, _head: &Head) -> Bytes {
+            Bytes::from_static(b"begin ")
+        }
+
+        fn part(&mut self, _head: &Head, part: Part) -> Bytes {
+            Bytes::from_static(if matches!(part, Part::Done { .. }) { b"done " } else { b"part " })
+        }
+
+        fn error(&mut self, _head: &Head, error: ApiError) -> Bytes {
+            Bytes::from(format!("{} ", error.code().as_str()))
+        }
+    }
+
+    fn text() -> Piece {
+        Piece::Part(Part::Text { text: "a".to_owned(), logprobs: Vec::new() })
+    }
+
+    fn done() -> Piece {
+        let end = End { usage: Usage::tokens(3, 2), finish_reason: FinishReason::Stop, stop_text: None };
+        Piece::Part(Part::Done(end))
+    }
+
+    /// What is written for several reads, each with whether more may follow.
+    fn written(reads: Vec<(Vec<Piece>, bool)>) -> String {
+        let head = Head { job: JobId(Uuid::nil()), model: "m".to_owned(), created: 0 };
+        let mut writer = Writer::new(Names);
+        let frames = reads.into_iter().map(|(pieces, has_more)| writer.write(&head, pieces, has_more));
+        let text: String = frames.map(|frame| String::from_utf8_lossy(&frame).into_owned()).collect();
+        assert!(writer.over);
+        text
+    }
+
+    #[test]
+    fn a_reply_begins_before_it_ends_however_it_ends() {
+        assert_eq!(written(vec![(Vec::new(), false)]), "begin service_unavailable ");
+        assert_eq!(
+            written(vec![(vec![text()], true), (Vec::new(), false)]),
+            "begin part service_unavailable "
+        );
+        let failed = Piece::Failed { code: "oom".to_owned(), message: "no memory".to_owned() };
+        assert_eq!(written(vec![(vec![failed], true)]), "begin job_failed ");
+        assert_eq!(
+            written(vec![(vec![text()], true), (vec![text(), done()], true)]),
+            "begin part part done "
+        );
+    }
+
+    #[test]
+    fn the_last_of_several_replies_to_end_has_the_usage_of_those_that_are_complete() {
+        let used = Usage::tokens(3, 2);
+        let counts = |usage: Option<Usage>| usage.map(|usage| (usage.prompt_tokens, usage.completion_tokens));
+        let tally = Tally::new(3);
+        assert_eq!((counts(tally.ended(&used)), counts(tally.failed())), (None, None));
+        assert_eq!(counts(tally.ended(&used)), Some((6, 4)));
+        let tally = Tally::new(2);
+        assert_eq!((counts(tally.ended(&used)), counts(tally.failed())), (None, Some((3, 2))));
+        let tally = Tally::new(1);
+        assert_eq!(counts(tally.failed()), None, "nothing is complete");
     }
 }

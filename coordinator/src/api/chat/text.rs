@@ -10,7 +10,8 @@ use island_protocol::{
 };
 
 use super::{
-    reply::{Head, Part, Whole, sum},
+    parts::{End, Part},
+    reply::{Head, Whole, sum},
     request,
     stream::{Encode, Tally},
 };
@@ -105,6 +106,16 @@ impl Pieces {
         let choice = CompletionChoice { index: self.index, text, logprobs, finish_reason };
         sse::data_frame(&completion(&self.head, vec![choice], None))
     }
+
+    /// The end of the stream, after the last completion.
+    fn end(&self, usage: Usage) -> Bytes {
+        let mut bytes = BytesMut::new();
+        if self.include_usage {
+            bytes.extend(sse::data_frame(&completion(&self.head, Vec::new(), Some(usage))));
+        }
+        bytes.extend(sse::CHAT_DONE);
+        bytes.freeze()
+    }
 }
 
 impl Encode for Pieces {
@@ -118,20 +129,17 @@ impl Encode for Pieces {
             Part::Text { text, logprobs } => self.piece(text, &logprobs, None),
             // Text that is not a conversation has neither.
             Part::Reasoning(_) | Part::Call(_) => Bytes::new(),
-            Part::Done { usage, finish_reason } => {
+            Part::Done(End { usage, finish_reason, .. }) => {
                 let mut bytes = BytesMut::from(self.piece(String::new(), &[], Some(finish_reason)));
-                if let Some(usage) = self.tally.ended(&usage) {
-                    if self.include_usage {
-                        bytes.extend(sse::data_frame(&completion(&self.head, Vec::new(), Some(usage))));
-                    }
-                    bytes.extend(sse::CHAT_DONE);
-                }
+                bytes.extend(self.tally.ended(&usage).map(|usage| self.end(usage)).unwrap_or_default());
                 bytes.freeze()
             }
         }
     }
 
     fn error(&mut self, _head: &Head, error: ApiError) -> Bytes {
-        sse::data_frame(&error.body())
+        let mut bytes = BytesMut::from(sse::data_frame(&error.body()));
+        bytes.extend(self.tally.failed().map(|usage| self.end(usage)).unwrap_or_default());
+        bytes.freeze()
     }
 }

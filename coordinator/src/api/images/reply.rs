@@ -127,10 +127,13 @@ impl Streaming {
                 entry = self.reply.follower.next() => entry,
                 () = tokio::time::sleep(KEEP_ALIVE) => return Some(sse::KEEP_ALIVE),
             };
+            let entry = entry.map_err(ApiError::in_openai_form);
             let failed = match entry.as_ref().map(|entry| &entry.event.event) {
                 Ok(JobEvent::Image(image)) => return Some(self.frame(image)),
                 Ok(JobEvent::Done { .. }) => None,
-                Ok(JobEvent::Error { error, code }) => Some(sse::data_frame(&problem(code, error).body())),
+                Ok(JobEvent::Error { error, code }) => {
+                    Some(sse::data_frame(&problem(code, error).in_openai_form().body()))
+                }
                 Ok(_) => continue,
                 Err(error) => Some(sse::data_frame(&error.body())),
             };

@@ -2,6 +2,7 @@
 
 use island_protocol::{
     images::{ImageEditRequest, ImagesRequest},
+    preferences::Preferences,
     problem::Code,
 };
 use serde_json::{Map, Value, json};
@@ -25,6 +26,7 @@ pub(super) struct Generation {
     pub stream: bool,
     /// Whether images are returned as URLs.
     pub as_url: bool,
+    pub preferences: Preferences,
     /// Input of the Cargo, by name.
     input: Map<String, Value>,
 }
@@ -51,6 +53,7 @@ impl Generation {
             kind: Kind::Generation,
             model: request.model.filter(|model| !model.is_empty()),
             stream,
+            preferences: request.preferences.unwrap_or_default(),
             // Streams contain only the bytes, as in OpenAI's API.
             as_url: request.response_format.as_deref() == Some("url") && !stream,
             input: inputs.map(|(name, value)| (name.to_owned(), value)).collect(),
@@ -96,10 +99,22 @@ impl Generation {
         match self.input.keys().find(|name| !cargo.takes(name)) {
             None => Ok(self.input.clone()),
             Some(name) => {
-                let message = format!("the Cargo {} has no input {name}", cargo.entry.slug);
-                Err(ApiError::field(Code::ValidationError, name, message))
+                let field = field(name);
+                let message = format!("the Cargo {} takes no {field}", cargo.entry.slug);
+                Err(ApiError::field(Code::ValidationError, field, message))
             }
         }
+    }
+}
+
+/// The field of a request that becomes an input.
+fn field(input: &str) -> &str {
+    match input {
+        "num_images" => "n",
+        "width" | "height" => "size",
+        "previews" => "partial_images",
+        "mask_image" | "mask_mode" => "mask",
+        same => same,
     }
 }
 

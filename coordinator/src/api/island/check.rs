@@ -24,7 +24,7 @@ use crate::{
     api::{
         Api, ApiError, body,
         jobs::{
-            follow::{CancelOnDrop, Follower},
+            follow::{CancelOnDrop, Followed, Follower},
             submit::{OnDisconnect, new_job, stopping, too_many_inputs},
         },
         observe,
@@ -158,7 +158,7 @@ async fn run_once(
         device: None,
         error: None,
     };
-    let mut follower = Follower::new(guard);
+    let mut follower = Follower::new(Followed::new(guard));
     let mut observer = CheckObserver { begun, check: &mut check };
     loop {
         let Ok(entry) = timeout_at(begun + limits.time, follower.next()).await else {

@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use island_daemon::chain::Chain;
 use island_protocol::{event::JobEvent, problem::Code};
 use tokio::time::timeout;
 
@@ -11,9 +12,9 @@ use crate::{
     execution::{
         job_handle::JobHandle,
         log::{Entry, Reader},
+        stored_events::StoredEvents,
     },
     job::Job,
-    storage::jobs,
 };
 
 /// An accepted job whose client waits. Dropped while armed, because the client has disconnected, it cancels the job.
@@ -47,17 +48,55 @@ impl Drop for CancelOnDrop {
     }
 }
 
+/// The events of an accepted job, from the first one on.
+#[derive(Debug)]
+pub(in crate::api) enum Events {
+    /// The job runs here.
+    Log(Reader),
+    /// An earlier, identical request created the job, and it has ended.
+    Stored(Box<StoredEvents>),
+}
+
+impl Events {
+    /// The next events, at least one. Returns `None` if there are no more. Cancel safe.
+    pub(in crate::api) async fn next(&mut self) -> Option<Vec<Entry>> {
+        let stored = match self {
+            Self::Log(reader) => return reader.next().await,
+            Self::Stored(stored) => stored,
+        };
+        stored.next().await.unwrap_or_else(|error| {
+            tracing::warn!(job = %stored.job(), error = %Chain(&error), "replay of an ended job interrupted");
+            None
+        })
+    }
+}
+
+/// An accepted job and its events. Dropped while the guard is armed, it cancels the job.
+#[derive(Debug)]
+pub(in crate::api) struct Followed {
+    pub guard: CancelOnDrop,
+    pub events: Events,
+}
+
+impl Followed {
+    /// A job that runs here.
+    pub(in crate::api) fn new(guard: CancelOnDrop) -> Self {
+        let events = Events::Log(guard.handle.log.read(0));
+        Self { guard, events }
+    }
+}
+
 /// Follows an accepted job. One that an earlier, identical request created is replayed from its stored events.
 pub(in crate::api) async fn follow(
     api: &Api,
     submission: Submission,
-) -> Result<(CancelOnDrop, Job, bool), ApiError> {
+) -> Result<(Followed, Job, bool), ApiError> {
     let job = match submission {
-        Submission::New(guard, job) => return Ok((guard, job, false)),
+        Submission::New(guard, job) => return Ok((Followed::new(guard), job, false)),
         Submission::Existing(job) => job,
     };
-    let events = jobs::events(api.execution.context().store.reader(), job.id).await?;
-    let events = events.ok_or_else(|| {
+    let stored = StoredEvents::open(&api.execution.context().store, job.id, 0).await?;
+    let stored = stored.ok_or_else(|| {
         if job.end.is_some() {
             return ApiError::new(
                 Code::NotFound,
@@ -66,24 +105,25 @@ pub(in crate::api) async fn follow(
         }
         ApiError::new(Code::IdempotencyInProgress, "the first request with this Idempotency-Key still runs")
     })?;
-    let handle = Arc::new(JobHandle::ended(api.execution.context(), job.clone(), events));
-    Ok((CancelOnDrop::new(handle, OnDisconnect::Run), job, true))
+    let handle = Arc::new(JobHandle::ended(api.execution.context(), job.clone()));
+    let guard = CancelOnDrop::new(handle, OnDisconnect::Run);
+    Ok((Followed { guard, events: Events::Stored(Box::new(stored)) }, job, true))
 }
 
 /// A job's events in order. Dropped before the last one, it cancels the job.
 #[derive(Debug)]
 pub(in crate::api) struct Follower {
     handle: Arc<JobHandle>,
-    reader: Reader,
+    events: Events,
     guard: CancelOnDrop,
     /// Read but not yet returned.
     ready: VecDeque<Entry>,
 }
 
 impl Follower {
-    pub(in crate::api) fn new(guard: CancelOnDrop) -> Self {
-        let handle = guard.handle();
-        Self { reader: handle.log.read(0), handle, guard, ready: VecDeque::new() }
+    pub(in crate::api) fn new(followed: Followed) -> Self {
+        let Followed { guard, events } = followed;
+        Self { handle: guard.handle(), events, guard, ready: VecDeque::new() }
     }
 
     /// Lets the job run to its end even if the client disconnects.
@@ -93,6 +133,10 @@ impl Follower {
 
     /// Waits until an Island has accepted the job, or the job has ended.
     pub(in crate::api) async fn begin(&mut self, wait: Duration, slug: &str) -> Result<(), ApiError> {
+        if matches!(self.events, Events::Stored(_)) {
+            // All of its events are there, and reading them all would hold them in memory.
+            return Ok(());
+        }
         let handle = self.handle.clone();
         let deadline = tokio::time::sleep(wait);
         tokio::pin!(deadline);
@@ -151,7 +195,7 @@ impl Follower {
 
     /// Reads the events that are available. Returns `false` if the log has ended. Cancel safe.
     async fn fill(&mut self) -> bool {
-        match self.reader.next().await {
+        match self.events.next().await {
             Some(entries) => {
                 self.ready.extend(entries);
                 true

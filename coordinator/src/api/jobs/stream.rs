@@ -11,19 +11,15 @@ use axum::{
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, stream};
 use island_daemon::chain::Chain;
-use island_protocol::{
-    event::{JobEvent, Numbered},
-    ids::JobId,
-    problem::Code,
-};
+use island_protocol::problem::Code;
 use tokio_util::sync::CancellationToken;
 
 use super::{parse_id, unknown};
 use crate::{
     api::{Api, ApiError, auth::Caller, query::Query, segment::Segment, slots::Slot},
-    execution::{feed::Feed, log::Entry},
+    execution::{feed::Feed, log::Entry, stored_events::StoredEvents},
     sse,
-    storage::{Store, jobs},
+    storage::jobs,
 };
 
 /// Maximum silence on a stream.
@@ -45,18 +41,18 @@ pub(in crate::api) async fn stream(
 ) -> Result<Response, ApiError> {
     let after = last_event_id(&headers, &query)?;
     let id = parse_id(&id)?;
-    let reader = api.execution.context().store.reader();
-    let has_ended = jobs::has_ended(reader, id, caller.account).await?.ok_or_else(unknown)?;
+    let store = &api.execution.context().store;
+    let has_ended = jobs::has_ended(store.reader(), id, caller.account).await?.ok_or_else(unknown)?;
     let slot = api.streams.take(caller.account).await?;
     let source = if has_ended {
-        let first = jobs::piece(reader, id, after).await?;
-        let first =
-            first.ok_or_else(|| ApiError::new(Code::NotFound, "the events of this job were deleted"))?;
-        Source::Stored { store: Box::new(api.execution.context().store.clone()), id, ready: entries(first) }
+        let events = StoredEvents::open(store, id, after).await?;
+        let events =
+            events.ok_or_else(|| ApiError::new(Code::NotFound, "the events of this job were deleted"))?;
+        Source::Stored(Box::new(events))
     } else {
         Source::Feed(Box::new(Feed::open(api.execution.clone(), id, after).await?))
     };
-    let reading = Reading { source, ready: VecDeque::new(), after, soft: api.soft.clone(), slot: Some(slot) };
+    let reading = Reading { source, ready: VecDeque::new(), soft: api.soft.clone(), slot: Some(slot) };
     Ok(event_stream(reading.frames()))
 }
 
@@ -87,33 +83,27 @@ pub(in crate::api) fn event_stream(
 enum Source {
     /// A job that was open when its stream began.
     Feed(Box<Feed>),
-    /// An ended job; the first piece is read already.
-    Stored { store: Box<Store>, id: JobId, ready: VecDeque<Entry> },
+    /// An ended job.
+    Stored(Box<StoredEvents>),
 }
 
 impl Source {
     /// The next events, at least one. Returns `None` after the last one. Cancel safe.
-    async fn next(&mut self, after: u64) -> Option<VecDeque<Entry>> {
-        let (store, id, ready) = match self {
+    async fn next(&mut self) -> Option<VecDeque<Entry>> {
+        let events = match self {
             Self::Feed(feed) => return feed.next().await.map(VecDeque::from),
-            Self::Stored { store, id, ready } => (store, *id, ready),
+            Self::Stored(events) => events,
         };
-        if !ready.is_empty() {
-            return Some(std::mem::take(ready));
-        }
-        match jobs::piece(store.reader(), id, after).await {
-            Ok(events) => events.map(entries).filter(|events| !events.is_empty()),
+        match events.next().await {
+            Ok(entries) => entries.map(VecDeque::from),
             Err(error) => {
                 // The client resumes after the last event that it received.
-                tracing::warn!(job = %id, error = %Chain(&error), "stream of an ended job interrupted");
+                let job = events.job();
+                tracing::warn!(%job, error = %Chain(&error), "stream of an ended job interrupted");
                 None
             }
         }
     }
-}
-
-fn entries(events: Vec<Numbered<JobEvent>>) -> VecDeque<Entry> {
-    events.into_iter().map(Entry::new).collect()
 }
 
 /// A reader of a job's events. It releases its stream slot on drop.
@@ -121,8 +111,6 @@ struct Reading {
     source: Source,
     /// Read but not yet given to the connection.
     ready: VecDeque<Entry>,
-    /// Number of the last event that was given to the connection.
-    after: u64,
     soft: CancellationToken,
     slot: Option<Slot>,
 }
@@ -138,7 +126,7 @@ impl Reading {
                 tokio::select! {
                     biased;
                     () = reading.soft.cancelled() => return None,
-                    entries = reading.source.next(reading.after) => reading.ready = entries?,
+                    entries = reading.source.next() => reading.ready = entries?,
                     () = tokio::time::sleep(KEEP_ALIVE) => return Some((Ok(sse::KEEP_ALIVE), reading)),
                 }
             }
@@ -162,7 +150,6 @@ impl Reading {
                 break;
             }
             let Some(entry) = self.ready.pop_front() else { break };
-            self.after = entry.event.n;
             if is_last && let Some(slot) = self.slot.take() {
                 slot.release().await;
             }

@@ -32,7 +32,7 @@ use crate::{
         observe,
     },
     catalogue::{Cargo, units},
-    job::{Agreement, Job, conversation, input_tokens},
+    job::{Agreement, Job, Times, conversation, input_tokens},
     network::NotAccepted,
     storage::{
         StoreError,
@@ -49,6 +49,7 @@ pub(in crate::api) async fn submit(
     headers: HeaderMap,
     body::Keyed { caller, fields }: body::Keyed,
 ) -> Result<(StatusCode, Replayed, Json<Data<SubmittedJob>>), ApiError> {
+    let fields = fields.preferring()?;
     let key = IdempotencyKey::read(&headers, JOBS, &fields)?;
     let SubmitJob { workload, input, priority, preferences } = fields.parse()?;
     let catalogue = api.execution.context().catalogue();
@@ -259,7 +260,7 @@ pub(in crate::api) fn new_job(
         first_event: 2,
         deadline: now.plus_ms(api.rules.max_wait_ms.saturating_add(timeout_ms)),
         created_at: now,
-        started_at: None,
+        times: Times::default(),
         parts: Vec::new(),
         cancel_unread: false,
         conversation: None,

@@ -22,6 +22,7 @@ pub(super) fn chat(request: MessagesRequest) -> Result<ChatRequest, ApiError> {
         messages.extend(converted(input).ok_or_else(|| invalid(&format!("messages.{index}.content"), must))?);
     }
     let (reasoning_effort, reasoning) = thinking(request.thinking);
+    let at_most_one_call = request.tool_choice.as_ref().and_then(|choice| choice.disable_parallel_tool_use);
     Ok(ChatRequest {
         model: request.model,
         messages,
@@ -33,6 +34,7 @@ pub(super) fn chat(request: MessagesRequest) -> Result<ChatRequest, ApiError> {
         stream: request.stream,
         tools: request.tools.map(|tools| tools.into_iter().map(function).collect()),
         tool_choice: request.tool_choice.map(choice),
+        parallel_tool_calls: at_most_one_call.map(|at_most_one| !at_most_one),
         reasoning_effort,
         reasoning,
         preferences: request.preferences,
@@ -92,23 +94,37 @@ fn assistant(blocks: &[Value]) -> Option<ChatMessage> {
 fn user(blocks: &[Value]) -> Option<Vec<ChatMessage>> {
     let (mut messages, mut parts) = (Vec::new(), Vec::new());
     for block in blocks {
-        match block["type"].as_str()? {
-            "text" => parts.push(json!({"type": "text", "text": block["text"].as_str()?})),
-            "image" => {
-                parts.push(json!({"type": "image_url", "image_url": {"url": address(&block["source"])?}}));
-            }
-            "tool_result" => {
-                let content = block.get("content").map_or(Some(String::new()), joined)?;
-                let id = block["tool_use_id"].as_str()?.to_owned();
-                messages.push(ChatMessage { tool_call_id: Some(id), ..message("tool", content.into()) });
-            }
-            _ => return None,
+        if block["type"] == "tool_result" {
+            let id = block["tool_use_id"].as_str()?.to_owned();
+            messages.push(ChatMessage { tool_call_id: Some(id), ..message("tool", result(block)?) });
+        } else {
+            parts.push(part(block)?);
         }
     }
     if !parts.is_empty() || messages.is_empty() {
         messages.push(message("user", parts.into()));
     }
     Some(messages)
+}
+
+/// The content of a function's result: a text, or parts if a picture is among them.
+fn result(block: &Value) -> Option<Value> {
+    match &block["content"] {
+        Value::Null => Some("".into()),
+        Value::Array(blocks) if blocks.iter().any(|block| block["type"] == "image") => {
+            blocks.iter().map(part).collect()
+        }
+        content => joined(content).map(Value::from),
+    }
+}
+
+/// A text or a picture as a part of a message.
+fn part(block: &Value) -> Option<Value> {
+    match block["type"].as_str()? {
+        "text" => Some(json!({"type": "text", "text": block["text"].as_str()?})),
+        "image" => Some(json!({"type": "image_url", "image_url": {"url": address(&block["source"])?}})),
+        _ => None,
+    }
 }
 
 /// The address of a picture: a `data:` address of one that was sent.
@@ -127,7 +143,7 @@ fn function(Tool { name, description, input_schema }: Tool) -> Value {
     json!({"type": "function", "function": {"name": name, "description": description, "parameters": input_schema}})
 }
 
-fn choice(ToolChoice { kind, name }: ToolChoice) -> Value {
+fn choice(ToolChoice { kind, name, .. }: ToolChoice) -> Value {
     match kind.as_str() {
         "any" => json!("required"),
         "tool" => json!({"type": "function", "function": {"name": name}}),
@@ -196,6 +212,35 @@ mod tests {
     }
 
     #[test]
+    fn results_of_functions_may_have_pictures_or_nothing() {
+        let source = json!({"type": "base64", "media_type": "image/png", "data": "AAAA"});
+        let blocks = json!([{"type": "text", "text": "The page:"}, {"type": "image", "source": source}]);
+        let results = [json!({"content": blocks}), json!({"content": null}), json!({})].map(|mut result| {
+            result["type"] = json!("tool_result");
+            result["tool_use_id"] = json!("c1");
+            result
+        });
+        let converted = convert(json!({
+            "model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": results}],
+        }));
+        let picture = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}});
+        let contents: Vec<&Value> = converted["messages"]
+            .as_array()
+            .expect("messages")
+            .iter()
+            .map(|message| &message["content"])
+            .collect();
+        let parts = json!([{"type": "text", "text": "The page:"}, picture]);
+        assert_eq!(contents, [&parts, &json!(""), &json!("")]);
+        let unknown = json!([{"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "image"}]}]);
+        let request = MessagesRequest {
+            messages: vec![InputMessage { role: "user".to_owned(), content: unknown }],
+            ..MessagesRequest::default()
+        };
+        assert!(chat(request).is_err(), "a picture without its source");
+    }
+
+    #[test]
     fn tools_choices_and_thinking_are_mapped() {
         let with = |extra: Value| {
             let mut body =
@@ -210,12 +255,32 @@ mod tests {
         assert_eq!(converted["tool_choice"], json!({"type": "function", "function": {"name": "look"}}));
         assert_eq!(with(json!({"tool_choice": {"type": "any"}}))["tool_choice"], "required");
         assert_eq!(with(json!({"tool_choice": {"type": "auto"}}))["tool_choice"], "auto");
+        for (disabled, several) in
+            [(json!(true), json!(false)), (json!(false), json!(true)), (json!(null), json!(null))]
+        {
+            let choice = json!({"type": "auto", "disable_parallel_tool_use": disabled});
+            assert_eq!(with(json!({"tool_choice": choice}))["parallel_tool_calls"], several);
+        }
         let thinking = with(json!({"thinking": {"type": "enabled", "budget_tokens": 1024}}));
         assert_eq!(
             (&thinking["reasoning"]["enabled"], &thinking["reasoning"]["max_tokens"]),
             (&json!(true), &json!(1024))
         );
         assert_eq!(with(json!({"thinking": {"type": "disabled"}}))["reasoning_effort"], "none");
+    }
+
+    #[test]
+    fn long_names_of_tools_and_many_stop_texts_are_accepted() {
+        let parse = |length: usize, stops: usize| {
+            let body = json!({
+                "model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}],
+                "tools": [{"name": "n".repeat(length), "input_schema": {"type": "object"}}],
+                "stop_sequences": vec!["x"; stops],
+            });
+            crate::api::body::fields(body).parse::<MessagesRequest>()
+        };
+        assert!(parse(128, 16).is_ok());
+        assert!(parse(129, 1).is_err() && parse(1, 17).is_err());
     }
 
     #[test]

@@ -55,8 +55,7 @@ fn input(input: Value) -> Result<Vec<ChatMessage>, ApiError> {
             let mut messages = Vec::new();
             for (index, item) in items.iter().enumerate() {
                 add(&mut messages, item).ok_or_else(|| {
-                    let kinds =
-                        "a message, a function_call, a function_call_output or a reasoning, with its fields";
+                    let kinds = "a message, a function_call, a function_call_output, a reasoning or an item_reference, with its fields";
                     invalid(&format!("input.{index}"), format!("an item must be {kinds}"))
                 })?;
             }

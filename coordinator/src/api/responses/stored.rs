@@ -1,6 +1,6 @@
 //! Stored responses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use island_protocol::{
     chat::{ChatMessage, ReasoningOptions, ToolCall},
@@ -12,12 +12,17 @@ use island_protocol::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{
-    reply::{self, Written},
-    request::message,
-};
+use super::{items::Written, reply, request::message};
 use crate::{
-    api::{Api, ApiError, auth::Caller, chat::reply::Head},
+    api::{
+        Api, ApiError,
+        auth::Caller,
+        chat::{
+            parts::{Parts, Piece},
+            reply::Head,
+        },
+    },
+    execution::stored_events::StoredEvents,
     job::Job,
     storage,
 };
@@ -100,8 +105,6 @@ pub(super) async fn get(api: &Api, caller: &Caller, id: &str) -> Result<Response
     let (job, about) = read(api, caller, id).await?;
     let head = head(&job);
     let live = api.execution.live_state(job.id);
-    let reader = api.execution.context().store.reader();
-    let events = if job.end.is_some() { storage::jobs::events(reader, job.id).await? } else { None };
     let (workload_status, end) = (job.status, job.end.clone());
     let status = job.view(live).status;
     let Some(end) = end else {
@@ -110,10 +113,12 @@ pub(super) async fn get(api: &Api, caller: &Caller, id: &str) -> Result<Response
         } else {
             ResponseStatus::Queued
         };
-        return Ok(reply::response(&head, &about, state, Written::default()));
+        return Ok(reply::response(&head, &about, state, &Written::default()));
     };
-    let mut written = Written::of(events.unwrap_or_default());
-    written.add_output(end.output.as_ref());
+    let mut written = match StoredEvents::open(&api.execution.context().store, head.job, 0).await? {
+        Some(events) => read_events(events, !about.reasoning.exclude).await?,
+        None => end.output.as_ref().map(Written::of_output).unwrap_or_default(),
+    };
     written.usage = Some(end.usage);
     let state = match workload_status {
         JobStatus::Completed if written.finish_reason == Some(FinishReason::Length) => {
@@ -123,11 +128,29 @@ pub(super) async fn get(api: &Api, caller: &Caller, id: &str) -> Result<Response
         JobStatus::Cancelled => ResponseStatus::Cancelled,
         _ => ResponseStatus::Failed,
     };
-    let mut response = reply::response(&head, &about, state, written);
+    let mut response = reply::response(&head, &about, state, &written);
     if state == ResponseStatus::Failed {
         response.error = end.error.map(|error| ResponseError { code: error.code, message: error.message });
     }
     Ok(response)
+}
+
+/// What the events of a job contain, as its stream did.
+async fn read_events(mut events: StoredEvents, shows_reasoning: bool) -> Result<Written, ApiError> {
+    let (mut written, mut parts) = (Written::default(), Parts::new(shows_reasoning));
+    let mut ready = VecDeque::new();
+    while let Some(entries) = events.next().await? {
+        for entry in entries {
+            parts.read(&entry.event.event, &mut ready);
+        }
+        for piece in ready.drain(..) {
+            // Why a job failed is in its row.
+            if let Piece::Part(part) = piece {
+                written.add(&part);
+            }
+        }
+    }
+    Ok(written)
 }
 
 /// The conversation of a stored response with the model's reply, without its instructions.
@@ -154,6 +177,13 @@ pub(super) async fn conversation(api: &Api, caller: &Caller, id: &str) -> Result
         }
     };
     Ok(messages.into_iter().skip(skipped).chain([reply]).collect())
+}
+
+/// All items of a stored response: those of its request, and those that the model wrote.
+pub(super) async fn items(api: &Api, caller: &Caller, id: &str) -> Result<Vec<Value>, ApiError> {
+    let InputItems { data, .. } = input_items(api, caller, id).await?;
+    let Response { output, .. } = get(api, caller, id).await?;
+    Ok(data.into_iter().chain(output.iter().map(|item| json!(item))).collect())
 }
 
 /// The items of the request of a stored response.

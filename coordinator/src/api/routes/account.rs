@@ -149,7 +149,7 @@ fn sign_up_and_in(routes: Routes) -> Routes {
                 .query("code", false, "The provider's code.", &json!({"type": "string"}))
                 .query("error", false, "Why the code is absent.", &json!({"type": "string"}))
                 .fails(&[Code::NotFound, Code::LoginFailed, Code::RateLimited])
-                .redirects("To the program that waits"),
+                .redirects("To the program that waits, or to the console with a reason for a failure"),
         )
         .post(
             "/login",

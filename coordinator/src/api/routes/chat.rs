@@ -52,9 +52,13 @@ const MODERATIONS: &str = "Served by the Cargos that map their labels to categor
 const EDITS: &str = "Served by the Cargos that make images from a prompt and an image. The transparent pixels of `mask` select the part that is \
      changed; without a model's name those that were trained for parts come first. Everything else is as for `POST /images/generations`.";
 
-const RERANK: &str = "Served by the Cargos of the task text-ranking. Scores of different models cannot be compared, so `model` must be the \
-     slug or an alias of one of them. The bodies are those that Cohere's and Jina's APIs have in common. If the client disconnects, the job is \
-     cancelled. Unknown fields are ignored.";
+const RERANK: &str = "Served by the Cargos of the task text-ranking. `rerank` and the names of Cohere's and Jina's models, which begin with \
+     `rerank-` and `jina-reranker-`, mean one that an Island can serve: the Cargo with the name as an alias before others, then the nearest; any other \
+     name must be a slug or alias. Scores of different models cannot be compared. The bodies are those that Cohere's and Jina's APIs have in common. If the \
+     client disconnects, the job is cancelled. Unknown fields are ignored.";
+
+const MODELS: &str = "The models that the endpoints of other APIs serve, with the fields by which OpenRouter lists providers. As there, the list has \
+     those that write texts, unless `output_modalities` asks for others.";
 
 const RERANK_ALIAS: &str = "As `POST /rerank`: Cohere's clients add this path to their base URL.";
 
@@ -111,6 +115,7 @@ fn moderations_route(routes: Routes) -> Routes {
         moderations::create,
         Operation::keyed("Chat", "createModeration", "Judge texts by unwanted content", Scope::Write)
             .about(MODERATIONS)
+            .preferring()
             .takes::<ModerationRequest>(Some(json!({"input": "What a lovely day."})))
             .fails(&OF_ONE_JOB)
             .answers::<Moderations>(200, "The verdicts"),
@@ -121,6 +126,7 @@ fn rerank_routes(routes: Routes) -> Routes {
     let operation = |id: &'static str, about: &'static str| {
         Operation::keyed("Chat", id, "Order documents by relevance", Scope::Write)
             .about(about)
+            .preferring()
             .takes::<RerankRequest>(Some(json!({
                 "model": "tiny-onnx-text-ranking", "query": "What is an island?",
                 "documents": ["Land with water around it.", "A kind of train."], "top_n": 1,
@@ -142,6 +148,7 @@ fn messages_route(routes: Routes) -> Routes {
             messages::create,
             Operation::keyed("Chat", "createMessage", "Reply to a conversation", Scope::Write)
                 .about(MESSAGES)
+                .preferring()
                 .idempotent()
                 .takes::<MessagesRequest>(Some(example))
                 .fails(&OF_ONE_JOB)
@@ -158,6 +165,7 @@ fn messages_route(routes: Routes) -> Routes {
                 Scope::Write,
             )
             .about(COUNTS)
+            .preferring()
             .takes::<CountTokensRequest>(Some(json!({
                 "model": "llm-chat", "messages": [{"role": "user", "content": "What is an island?"}],
             })))
@@ -173,6 +181,7 @@ fn completions_route(routes: Routes) -> Routes {
         chat::continue_text,
         Operation::keyed("Chat", "createCompletion", "Continue a text", Scope::Write)
             .about(COMPLETIONS)
+            .preferring()
             .idempotent()
             .takes::<CompletionRequest>(Some(example))
             .fails(&OF_ONE_JOB)
@@ -194,6 +203,7 @@ fn responses_routes(routes: Routes) -> Routes {
             responses::create,
             Operation::keyed("Chat", "createResponse", "Create a response", Scope::Write)
                 .about(RESPONSES)
+                .preferring()
                 .idempotent()
                 .takes::<ResponseRequest>(Some(example))
                 .fails(&OF_ONE_JOB)
@@ -210,6 +220,7 @@ fn responses_routes(routes: Routes) -> Routes {
                 Scope::Write,
             )
             .about(COUNTS)
+            .preferring()
             .takes::<ResponseRequest>(Some(json!({"model": "llm-chat", "input": "What is an island?"})))
             .fails(&OF_ONE_JOB)
             .answers::<InputTokens>(200, "The number"),
@@ -246,6 +257,7 @@ fn audio_routes(routes: Routes) -> Routes {
     let operation = |id: &'static str, summary: &'static str| {
         Operation::keyed("Chat", id, summary, Scope::Write)
             .about(AUDIO)
+            .preferring()
             .takes_form::<AudioRequest>()
             .fails(&OF_ONE_JOB)
             .answers_or_text::<AudioAnswer>("The text")
@@ -266,6 +278,7 @@ fn audio_routes(routes: Routes) -> Routes {
             speech::create,
             Operation::keyed("Chat", "createSpeech", "Speak a text", Scope::Write)
                 .about(SPEECH)
+                .preferring()
                 .takes::<SpeechRequest>(Some(
                     json!({"model": "tts-1", "input": "The sea is calm.", "voice": "alloy"}),
                 ))
@@ -281,6 +294,7 @@ fn openai(routes: Routes) -> Routes {
         chat::complete,
         Operation::keyed("Chat", "createChatCompletion", "Complete a chat", Scope::Write)
             .about(ABOUT)
+            .preferring()
             .idempotent()
             .takes::<ChatRequest>(Some(example))
             .fails(&[
@@ -302,7 +316,15 @@ fn openai(routes: Routes) -> Routes {
         .get(
             "/models",
             models::list,
-            Operation::keyed("Chat", "listModels", "List the models that can chat", Scope::Read)
+            Operation::keyed("Chat", "listModels", "List models", Scope::Read)
+                .about(MODELS)
+                .query(
+                    "output_modalities",
+                    false,
+                    "What the models make, with commas: `text`, `image`, `embeddings`, `rerank`, `speech`, `transcription`, `moderation`, or `all`.",
+                    &json!({"type": "string", "pattern": models::output_pattern(), "default": "text"}),
+                )
+                .fails(&[Code::ValidationError])
                 .answers::<ModelList>(200, "The models"),
         )
         .get(
@@ -322,6 +344,7 @@ fn openai(routes: Routes) -> Routes {
             embeddings::create,
             Operation::keyed("Chat", "createEmbeddings", "Embed texts", Scope::Write)
                 .about(EMBEDDINGS)
+                .preferring()
                 .takes::<EmbeddingsRequest>(Some(
                     json!({"model": "all-minilm-l6-v2", "input": "What is an island?"}),
                 ))
@@ -333,6 +356,7 @@ fn openai(routes: Routes) -> Routes {
             images::create,
             Operation::keyed("Chat", "createImages", "Make images", Scope::Write)
                 .about(IMAGES)
+                .preferring()
                 .idempotent()
                 .takes::<ImagesRequest>(Some(
                     json!({"prompt": "a lighthouse at dusk, oil on canvas", "size": "512x512"}),
@@ -346,6 +370,7 @@ fn openai(routes: Routes) -> Routes {
             images::edit,
             Operation::keyed("Chat", "editImages", "Change an image", Scope::Write)
                 .about(EDITS)
+                .preferring()
                 .idempotent()
                 .takes_form::<ImageEditRequest>()
                 .fails(&OF_ONE_JOB)

@@ -55,6 +55,7 @@ pub(super) fn add(routes: Routes) -> Routes {
             Operation::keyed("Jobs", "submitJob", "Submit a job", Scope::Write)
                 .about("The price is held until the job ends: charged if it completes, released otherwise.")
                 .idempotent()
+                .preferring()
                 .takes::<SubmitJob>(None)
                 .of_catalogue()
                 .fails(&[

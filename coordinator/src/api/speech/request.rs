@@ -1,6 +1,6 @@
 //! From a request to speak to the input of its jobs.
 
-use island_protocol::{problem::Code, speech::SpeechRequest};
+use island_protocol::{preferences::Preferences, problem::Code, speech::SpeechRequest};
 use serde_json::{Map, Value};
 
 use super::encoder::Format;
@@ -25,6 +25,7 @@ pub(super) struct Speech {
     voice: Option<String>,
     speed: Option<f64>,
     language: Option<String>,
+    pub preferences: Preferences,
 }
 
 impl Speech {
@@ -39,6 +40,7 @@ impl Speech {
             is_sse: request.stream_format.as_deref() == Some("sse"),
             speed: request.speed,
             language: request.language.filter(|language| !language.is_empty()),
+            preferences: request.preferences.unwrap_or_default(),
         }
     }
 

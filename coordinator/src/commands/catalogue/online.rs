@@ -41,15 +41,23 @@ pub(super) async fn run(config: &Config, slugs: &[String], hub: &str) -> anyhow:
     let cargos = chosen(&catalogue, slugs)?;
     let hub = Hub::new(hub)?;
     let mut repositories = Repositories::new();
+    let (mut files, mut wrong, mut changed, mut elsewhere) = (0, 0, 0, 0);
     for cargo in &cargos {
+        let slug = cargo.entry.slug.as_str();
         for artifact in &cargo.spec.artifacts {
-            if let Ok(Address::Hub(address)) = artifact.url.parse::<Address>() {
-                let name = (address.owner.clone(), address.repo.clone());
-                repositories.entry(name).or_default().push((cargo.entry.slug.as_str(), address, artifact));
+            match artifact.url.parse::<Address>() {
+                Ok(Address::Hub(address)) => {
+                    let name = (address.owner.clone(), address.repo.clone());
+                    repositories.entry(name).or_default().push((slug, address, artifact));
+                }
+                Ok(Address::Web(url)) => {
+                    elsewhere += 1;
+                    print(&format!("{slug}: {url}: not compared: it is not the address of a hub\n"));
+                }
+                Ok(Address::Local(_)) | Err(_) => {}
             }
         }
     }
-    let (mut files, mut wrong, mut changed) = (0, 0, 0);
     for ((owner, repo), wanted) in &repositories {
         let mut known = BTreeMap::new();
         for (slug, address, artifact) in wanted {
@@ -71,7 +79,9 @@ pub(super) async fn run(config: &Config, slugs: &[String], hub: &str) -> anyhow:
             }
         }
     }
-    print(&format!("{files} files of {} Cargos compared, {wrong} wrong, {changed} changed\n", cargos.len()));
+    let rest = if elsewhere > 0 { format!("; {elsewhere} not compared") } else { String::new() };
+    let cargos = cargos.len();
+    print(&format!("{files} files of {cargos} Cargos compared, {wrong} wrong, {changed} changed{rest}\n"));
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -286,7 +286,8 @@ mod tests {
     fn a_result_counts_as_output() {
         let mut counter = Counter::default();
         let output = Some(serde_json::Value::String("x".repeat(200_000)));
-        let outcome = Outcome::Completed { usage: Usage::default(), output, finish_reason: None };
+        let outcome =
+            Outcome::Completed { usage: Usage::default(), output, finish_reason: None, stop_text: None };
         counter.take(AttemptEvent::Ended { outcome }).expect("well formed");
         assert!(counter.exceeds(1_000) && !counter.exceeds(200_000));
     }
@@ -304,8 +305,12 @@ mod tests {
         let mut counter = Counter::default();
         counter.take(AttemptEvent::token(String::new(), 9)).expect("valid");
         let output = serde_json::json!({"content": null, "tool_calls": [{"id": "a"}]});
-        let outcome =
-            Outcome::Completed { usage: Usage::tokens(1, 9), output: Some(output), finish_reason: None };
+        let outcome = Outcome::Completed {
+            usage: Usage::tokens(1, 9),
+            output: Some(output),
+            finish_reason: None,
+            stop_text: None,
+        };
         counter.take(AttemptEvent::Ended { outcome }).expect("valid");
         assert_eq!(counter.usage(Usage::tokens(1, 9), None).completion_tokens, 9);
     }

@@ -17,7 +17,7 @@ use super::Hosts;
 use crate::{
     fabric::link::Connectivity,
     fleet::{Conduct, PlacementHistory},
-    job::{End, Job, Part},
+    job::{End, Job, Part, Times},
     metrics::Loss,
     placement::pace::Run,
 };
@@ -100,7 +100,7 @@ pub(in crate::execution) enum Effect {
     /// Appends the committed end to the log, where its readers see it.
     ShowEnd(Numbered<JobEvent>),
     /// Records that an attempt executes; may be delayed.
-    RecordStart { key: AttemptKey, at: Timestamp },
+    RecordStart { key: AttemptKey, times: Times },
     /// Adds to the karma that the fleet knows of an Island.
     CreditKarma { host: HostId, ms: i64 },
     /// Compares how long the job executed, with the tokens that it wrote, with other jobs of its Cargo.
@@ -129,6 +129,8 @@ pub(in crate::execution) struct AttemptWrite {
     pub head: Vec<Numbered<JobEvent>>,
     /// What earlier attempts delivered.
     pub parts: Vec<Part>,
+    /// How far the job got.
+    pub times: Times,
 }
 
 /// The end of the job.

@@ -43,7 +43,7 @@ fn job() -> Job {
         first_event: 2,
         deadline: Timestamp::from_unix_ms(WALL_MS + 60_000 + TIME_LIMIT_MS),
         created_at: Timestamp::from_unix_ms(WALL_MS),
-        started_at: None,
+        times: crate::job::Times::default(),
         parts: Vec::new(),
         cancel_unread: false,
         agreement: crate::job::Agreement::default(),
@@ -228,13 +228,53 @@ fn each_island_of_a_reply_is_paid_for_its_part() {
     let second = driven.run_on(host(2));
     driven.write_words(host(2), second, 10);
     let usage = Usage::tokens(1, 40);
-    let outcome = Outcome::Completed { usage, output: None, finish_reason: None };
+    let outcome = Outcome::Completed { usage, output: None, finish_reason: None, stop_text: None };
     let n = driven.machine.transcript.log().next();
     let events = vec![Numbered { n, event: AttemptEvent::Ended { outcome } }];
     let output = Output { v: FABRIC_VERSION, key: second, events };
     let effects = driven.step(Input::Output { host: host(2), output, reply: None });
     let shares = &end(&effects).shares;
     assert_eq!(shares[..], [(host(1), MicroCredits(750_000)), (host(2), MicroCredits(250_000))]);
+}
+
+#[test]
+fn a_job_has_the_times_at_which_it_first_got_so_far() {
+    let mut driven = Driven::new();
+    let at = |ms| Some(Timestamp::from_unix_ms(WALL_MS + ms));
+    driven.step(Input::Begin);
+    driven.ms = 1_000;
+    let first = driven.run_on(host(1));
+    let times = driven.machine.job().times;
+    assert_eq!((times.placed_at, times.first_output_at), (at(1_000), None));
+    driven.ms = 2_000;
+    driven.write_words(host(1), first, 3);
+    driven.ms = 3_000;
+    driven.write_words(host(1), first, 3);
+    let expected =
+        crate::job::Times { placed_at: at(1_000), started_at: at(2_000), first_output_at: at(2_000) };
+    assert_eq!(driven.machine.job().times, expected);
+    // Another Island continues the reply.
+    let effects = driven.step(Input::Lost { key: first });
+    let has_times = |effect: &Effect| match effect {
+        Effect::Write(Write::Attempt(write)) => write.times == expected,
+        _ => false,
+    };
+    assert!(effects.last().is_some_and(has_times), "{effects:?}");
+    driven.committed();
+    driven.ms = 4_000;
+    let second = driven.run_on(host(2));
+    driven.write_words(host(2), second, 1);
+    let effects = driven.step(Input::Cancel);
+    assert_eq!(end(&effects).job.times, expected);
+}
+
+#[test]
+fn output_from_before_a_restart_is_not_the_first_one_after_it() {
+    let mut driven = taken_over(JobStatus::Running, vec![JobEvent::token("word ".into())]);
+    let key = driven.machine.job().key();
+    driven.step(Input::Begin);
+    driven.write_words(host(1), key, 1);
+    assert_eq!(driven.machine.job().times.first_output_at, None);
 }
 
 #[test]
@@ -399,7 +439,8 @@ fn an_end_is_shown_when_its_island_is_free_and_before_a_reply_that_may_wait() {
     let mut driven = Driven::new();
     driven.step(Input::Begin);
     let key = driven.run_on(host(1));
-    let outcome = Outcome::Completed { usage: Usage::tokens(1, 0), output: None, finish_reason: None };
+    let outcome =
+        Outcome::Completed { usage: Usage::tokens(1, 0), output: None, finish_reason: None, stop_text: None };
     let events = vec![Numbered { n: 3, event: AttemptEvent::Ended { outcome } }];
     let output = Output { v: FABRIC_VERSION, key, events };
     driven.step(Input::Output { host: host(1), output, reply: Some("reply".into()) });
@@ -469,7 +510,8 @@ fn a_step_of_the_system_clock_is_not_karma() {
     let key = driven.run_on(host(1));
     driven.step(Input::Started { host: host(1), key });
     (driven.ms, driven.skew_ms) = (2_000, 3_600_000);
-    let outcome = Outcome::Completed { usage: Usage::default(), output: None, finish_reason: None };
+    let outcome =
+        Outcome::Completed { usage: Usage::default(), output: None, finish_reason: None, stop_text: None };
     let events = vec![Numbered { n: 3, event: AttemptEvent::Ended { outcome } }];
     let output = Output { v: FABRIC_VERSION, key, events };
     let effects = driven.step(Input::Output { host: host(1), output, reply: None });
@@ -482,7 +524,8 @@ fn readers_see_what_was_charged_where_the_owner_of_an_island_is_unknown() {
     driven.step(Input::Begin);
     let key = driven.run_on(host(1));
     driven.write_words(host(1), key, 5);
-    let outcome = Outcome::Completed { usage: Usage::default(), output: None, finish_reason: None };
+    let outcome =
+        Outcome::Completed { usage: Usage::default(), output: None, finish_reason: None, stop_text: None };
     let n = driven.machine.transcript.log().next();
     let events = vec![Numbered { n, event: AttemptEvent::Ended { outcome } }];
     driven.step(Input::Output {

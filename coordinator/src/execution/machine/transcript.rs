@@ -25,6 +25,8 @@ pub(super) struct Transcript {
 pub(super) struct Added {
     /// Whether the attempt executes.
     pub executes: bool,
+    /// Whether a part of the output was added.
+    pub has_output: bool,
     /// Whether events are missing before others of the message.
     pub has_gap: bool,
     /// The end of the attempt, or why it must end.
@@ -79,10 +81,11 @@ impl Transcript {
         // The end follows all other events of the attempt.
         self.is_complete |= matches!(end, Some(Ok(_)));
         let executes = fresh.iter().any(intake::is_execution);
+        let has_output = fresh.iter().any(JobEvent::is_output);
         if !fresh.is_empty() {
             self.log.append(fresh);
         }
-        Added { executes, has_gap, end }
+        Added { executes, has_output, has_gap, end }
     }
 
     /// Whether a job with an output of at most `limit` bytes produced too much.

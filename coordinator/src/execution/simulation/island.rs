@@ -272,7 +272,12 @@ impl Attempt {
             return;
         }
         let usage = Usage::tokens(1, self.total);
-        let outcome = Outcome::Completed { usage, output: None, finish_reason: Some(FinishReason::Stop) };
+        let outcome = Outcome::Completed {
+            usage,
+            output: None,
+            finish_reason: Some(FinishReason::Stop),
+            stop_text: None,
+        };
         self.outcome = Some(outcome.clone());
         self.push(AttemptEvent::Ended { outcome });
     }

@@ -915,7 +915,7 @@ impl World {
             first_event: 2,
             deadline: now.wall.plus_ms(MAX_WAIT_MS + 120_000),
             created_at: now.wall,
-            started_at: None,
+            times: crate::job::Times::default(),
             parts: Vec::new(),
             cancel_unread: self.profile == Profile::Storm && self.chance(20),
             agreement: crate::job::Agreement::default(),

@@ -49,7 +49,8 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     let mut tx = store.begin_locked([job.account]).await?;
     let ended = sqlx::query(
         "UPDATE jobs SET status = $4, completed_at = $5, started_at = $6, output = $7, usage = $8, error_code = $9, \
-         error_message = $10 WHERE id = $1 AND attempt = $2 AND epoch = $3 AND coordinator_id = $11 \
+         error_message = $10, placed_at = $12, first_output_at = $13 \
+         WHERE id = $1 AND attempt = $2 AND epoch = $3 AND coordinator_id = $11 \
          AND status IN ('submitted', 'pending', 'queued', 'running') \
          RETURNING api_key_id, (SELECT COUNT(*) FROM quotas q \
          WHERE jobs.only_host IS NULL AND q.holder IN (jobs.api_key_id, jobs.account_id)) \
@@ -60,12 +61,14 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     .bind(job.epoch as i64)
     .bind(ending.status.as_str())
     .bind(now.unix_ms())
-    .bind(job.started_at.map(Timestamp::unix_ms))
+    .bind(job.times.started_at.map(Timestamp::unix_ms))
     .bind(end.output.as_ref().map(to_json))
     .bind(to_json(&end.usage))
     .bind(end.error.as_ref().map(|error| error.code.clone()))
     .bind(end.error.as_ref().map(|error| to_text(&error.message)))
     .bind(ending.coordinator.to_string())
+    .bind(job.times.placed_at.map(Timestamp::unix_ms))
+    .bind(job.times.first_output_at.map(Timestamp::unix_ms))
     .fetch_optional(&mut *tx)
     .await
     .context("end a job")?;

@@ -98,20 +98,6 @@ async fn first(pool: &Pool, id: JobId) -> Result<Option<Events>, StoreError> {
     Ok(row.map(|row| json(&row, "events")).transpose()?.flatten())
 }
 
-/// All events of an ended job.
-pub(crate) async fn events(pool: &Pool, id: JobId) -> Result<Option<Events>, StoreError> {
-    let Some(mut events) = first(pool, id).await? else { return Ok(None) };
-    let rows = sqlx::query("SELECT events FROM job_event_pieces WHERE job_id = $1 ORDER BY first_n")
-        .bind(id.to_string())
-        .fetch_all(pool)
-        .await
-        .context("read the events of a job")?;
-    for row in &rows {
-        events.extend(json::<Events>(row, "events")?.unwrap_or_default());
-    }
-    Ok(Some(events))
-}
-
 /// Whether a job belongs to an account and has ended; `None` for another account's or an unknown one.
 pub(crate) async fn has_ended(
     pool: &Pool,

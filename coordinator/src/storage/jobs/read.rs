@@ -10,14 +10,14 @@ use island_protocol::{
 use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::{
-    job::{End, Job},
+    job::{End, Job, Times},
     storage::{Pool, QueryContext as _, Row, StoreError, integer, json, moment, parsed},
 };
 
 /// Listed by name, so that a column which a newer coordinator adds does not affect this one.
 pub(super) const COLUMNS: &str = "id, account_id, workload_id, workload_slug, status, input, priority, price, max_tokens, \
      attempt, epoch, host_id, only_host, head, first_event, deadline, created_at, started_at, completed_at, output, usage, \
-     error_code, error_message, parts, cancel_unread, agreement";
+     error_code, error_message, parts, cancel_unread, agreement, placed_at, first_output_at";
 
 pub(super) fn status(row: &Row) -> Result<JobStatus, StoreError> {
     let name: String = row.try_get("status").context("read a column")?;
@@ -50,7 +50,11 @@ pub(super) fn read(row: &Row) -> Result<Job, StoreError> {
         first_event: integer(row, "first_event")? as u64,
         deadline: Timestamp::from_unix_ms(integer(row, "deadline")?),
         created_at: Timestamp::from_unix_ms(integer(row, "created_at")?),
-        started_at: moment(row, "started_at")?,
+        times: Times {
+            placed_at: moment(row, "placed_at")?,
+            started_at: moment(row, "started_at")?,
+            first_output_at: moment(row, "first_output_at")?,
+        },
         parts: json(row, "parts")?.unwrap_or_default(),
         cancel_unread: integer(row, "cancel_unread")? != 0,
         conversation: None,

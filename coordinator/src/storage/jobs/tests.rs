@@ -43,6 +43,7 @@ async fn a_step_whose_reply_was_lost_may_be_repeated() {
         host: job.only,
         head: &[],
         parts: &[],
+        times: Times::default(),
         first_event: 1,
         coordinator,
     };
@@ -59,6 +60,55 @@ async fn a_step_whose_reply_was_lost_may_be_repeated() {
         !step(&store, &queued(job.key(), to, mine)).await.expect("written"),
         "the job has a later attempt"
     );
+    store.close().await;
+}
+
+#[tokio::test]
+async fn the_times_of_a_job_are_stored_when_it_starts_moves_and_ends() {
+    let dir = tempfile::tempdir().expect("folder");
+    let mine = InstanceId(Uuid::new_v4());
+    let (store, job) = stored(dir.path(), mine).await;
+    let at = |ms| Some(job.created_at.plus_ms(ms));
+    let stored_times = async || get(store.reader(), job.id).await.expect("read").expect("a job").times;
+    let first = AttemptKey { job_id: job.id, attempt: 1, epoch: 1 };
+    let moved = |from, to, times| Step {
+        from,
+        to,
+        status: JobStatus::Queued,
+        host: job.only,
+        head: &[],
+        parts: &[],
+        times,
+        first_event: 1,
+        coordinator: mine,
+    };
+    assert!(step(&store, &moved(job.key(), first, Times::default())).await.expect("written"));
+    assert_eq!(stored_times().await, Times::default());
+
+    let begun = Times { placed_at: at(1), started_at: at(2), first_output_at: None };
+    started(&store, mine, &mut [(first, begun)]).await.expect("written");
+    assert_eq!(stored_times().await, begun);
+
+    let delivered = Times { first_output_at: at(3), ..begun };
+    let second = AttemptKey { attempt: 2, epoch: 2, ..first };
+    assert!(step(&store, &moved(first, second, delivered)).await.expect("written"));
+    assert_eq!(stored_times().await, delivered);
+
+    let parts =
+        End { completed_at: job.created_at.plus_ms(9), output: None, usage: Usage::default(), error: None };
+    let times = Times { first_output_at: at(4), ..begun };
+    let ended = Job { attempt: 2, epoch: 2, times, ..job.clone() };
+    let ending = Ending {
+        job: &ended,
+        coordinator: mine,
+        status: JobStatus::Failed,
+        end: &parts,
+        earners: &[],
+        karma: None,
+        events: &[],
+    };
+    assert!(end(&store, &ending).await.expect("written"));
+    assert_eq!(stored_times().await, times);
     store.close().await;
 }
 

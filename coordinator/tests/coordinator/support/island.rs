@@ -177,6 +177,27 @@ impl Island {
         self.client.publish_with_headers(subjects::REGISTER, headers, payload.into()).await.expect("publish");
     }
 
+    /// Registers with changed capabilities, then as it is and with these attempts. Returns the first reply.
+    pub(crate) async fn register_changed(
+        &self,
+        change: fn(&mut Capabilities),
+        holding: &[AttemptKey],
+    ) -> Registered {
+        let inbox = self.client.new_inbox();
+        let mut replies = self.client.subscribe(inbox.clone()).await.expect("subscribe");
+        let mut changed = self.registration("scripted", &[]);
+        change(&mut changed.capabilities);
+        for message in [changed, self.registration("scripted", holding)] {
+            let payload = serde_json::to_vec(&message).expect("json");
+            let (subject, reply) = (subjects::REGISTER, inbox.clone());
+            let headers = self.signed(subject, &payload);
+            let sent = self.client.publish_with_reply_and_headers(subject, reply, headers, payload.into());
+            sent.await.expect("publish");
+        }
+        let first = soon("a reply", replies.next()).await.expect("subscription");
+        serde_json::from_slice(&first.payload).expect("json")
+    }
+
     /// Registers with messages of version `v`, and states these versions.
     pub(crate) async fn register_with(&self, v: u32, versions: Versions) -> Registered {
         let registration = Register { v, versions: Some(versions), ..self.registration("scripted", &[]) };
@@ -303,7 +324,8 @@ impl Island {
     /// Receives remote orders from now on.
     pub(crate) async fn orders(&self) -> Subscriber {
         let orders = self.client.subscribe(HostTopic::Control.of(self.id)).await.expect("subscribe");
-        self.client.flush().await.expect("flush");
+        // The server knows the subscription once it has passed on a later message of this connection; a flush only sends it.
+        self.register(&[]).await;
         orders
     }
 
@@ -470,6 +492,7 @@ pub(crate) fn finished(output: Value) -> Outcome {
         usage: Usage::tokens(1, 1),
         output: Some(output),
         finish_reason: Some(FinishReason::Stop),
+        stop_text: None,
     }
 }
 
@@ -478,5 +501,6 @@ pub(crate) fn completed(prompt: u64, completion: u64) -> Outcome {
         usage: Usage::tokens(prompt, completion),
         output: None,
         finish_reason: Some(FinishReason::Stop),
+        stop_text: None,
     }
 }

@@ -51,7 +51,7 @@ fn every_type_of_line_is_converted() {
     assert_eq!(events[3], AttemptEvent::token("dir".into(), 2));
     let usage = Usage::tokens(7, 3);
     let output = Some(json!({"a": [1, 2]}));
-    assert_eq!(outcome, Outcome::Completed { usage, output, finish_reason: None });
+    assert_eq!(outcome, Outcome::Completed { usage, output, finish_reason: None, stop_text: None });
     assert!(log.is_empty(), "{}", log.text());
 }
 

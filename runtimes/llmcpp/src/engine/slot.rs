@@ -215,8 +215,9 @@ impl Slot {
                 }
             }
         }
-        let outcome = Outcome::Completed { usage: self.usage(), output, finish_reason: Some(finish_reason) };
-        self.end(outcome);
+        let stop_text = self.stop.found().filter(|_| finish_reason == FinishReason::Stop).map(str::to_owned);
+        let usage = self.usage();
+        self.end(Outcome::Completed { usage, output, finish_reason: Some(finish_reason), stop_text });
     }
 
     /// Ends a cancelled job.

@@ -29,7 +29,7 @@ use super::{
     slot::{end, interrupted},
     step::Stage,
 };
-use crate::model::Model;
+use crate::model::{Model, does_not_run};
 
 /// Maximum number of sequences in llama.cpp.
 const MAX_SEQUENCES: usize = 64;
@@ -235,9 +235,8 @@ impl<'m> Engine<'m> {
 
 /// One decode before the first job: it touches memory and selects kernels.
 fn warm_up(context: &mut LlamaContext<'_>, batch: &mut LlamaBatch<'_>, model: &Model) -> Result<(), Failure> {
-    let failed = |what: String| {
-        Failure::of_job(FailureCode::ModelRejected, format!("the model cannot be run: {what}"))
-    };
+    let on_gpus = !model.placement.gpus.is_empty();
+    let failed = |what: String| does_not_run(on_gpus, &what);
     let vocab = model.llama.vocab();
     let token = [vocab.bos(), vocab.eos()].into_iter().find(|token| token.0 >= 0).unwrap_or(LlamaToken(0));
     batch.clear();

@@ -135,7 +135,7 @@ mod tests {
     use island_protocol::job::Usage;
 
     fn completed() -> Outcome {
-        Outcome::Completed { usage: Usage::tokens(1, 2), output: None, finish_reason: None }
+        Outcome::Completed { usage: Usage::tokens(1, 2), output: None, finish_reason: None, stop_text: None }
     }
 
     fn events(attempt: &Attempt) -> Vec<AttemptEvent> {
@@ -195,7 +195,12 @@ mod tests {
             events(&attempt)
         };
         let output = Some("x".repeat(70_000).into());
-        let large = ended(Outcome::Completed { usage: Usage::default(), output, finish_reason: None });
+        let large = ended(Outcome::Completed {
+            usage: Usage::default(),
+            output,
+            finish_reason: None,
+            stop_text: None,
+        });
         let [AttemptEvent::Ended { outcome: Outcome::Failed { failure, .. } }] = &large[..] else {
             panic!("it must fail");
         };

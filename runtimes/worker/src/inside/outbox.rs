@@ -108,6 +108,7 @@ mod tests {
                 usage: island_protocol::job::Usage::default(),
                 output: None,
                 finish_reason: None,
+                stop_text: None,
             },
         });
         assert!(!outbox.forget(6));

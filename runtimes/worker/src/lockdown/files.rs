@@ -18,6 +18,10 @@ const NEEDED: ABI = ABI::V2;
 /// Harmless facts that the C library and threads need.
 const FACTS: [&str; 3] = ["/sys/devices/system/cpu", "/dev/null", "/dev/urandom"];
 
+/// This process's threads. CUDA does not start where it cannot name those that it starts, which it does through their files `comm` here. Files
+/// through which a process could free itself belong to root, because this one is not dumpable.
+const THREADS: &str = "/proc/self/task";
+
 /// Restricts this thread, and all that it starts, to the profile's files; TCP, abstract sockets and signals to others are refused, too.
 pub(super) fn confine(profile: &Profile) -> Result<(), String> {
     restrict(profile).map_err(|error| error.to_string()).and_then(|status| match status {
@@ -54,6 +58,13 @@ fn restrict(profile: &Profile) -> Result<RulesetStatus, RulesetError> {
     for path in &profile.read {
         rules = allow(rules, path, read)?;
     }
+    for path in &profile.listed {
+        rules = allow(rules, path, AccessFs::ReadDir.into())?;
+    }
+    if profile.drivers {
+        let named = (read | AccessFs::WriteFile | AccessFs::Truncate) & known;
+        rules = allow(rules, Path::new(THREADS), named)?;
+    }
     for path in &profile.libraries {
         rules = allow(rules, path, read | AccessFs::Execute)?;
     }
@@ -80,4 +91,25 @@ fn allow(
     let Ok(opened) = PathFd::new(path) else { return Ok(rules) };
     let access = if path.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
     rules.set_compatibility(CompatLevel::BestEffort).add_rule(PathBeneath::new(opened, access))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, thread};
+
+    use super::*;
+
+    #[test]
+    fn of_a_listed_folder_only_the_names_are_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, file) = (folder.path().to_owned(), folder.path().join("card0"));
+        fs::write(&file, "a device").expect("written");
+        let profile = Profile { listed: vec![path.clone()], ..Profile::default() };
+        // Only the thread is confined.
+        let confined = thread::spawn(move || {
+            confine(&profile).expect("landlock");
+            (fs::read_dir(&path).map(Iterator::count).ok(), fs::read(&file).is_ok())
+        });
+        assert_eq!(confined.join().expect("it ends"), (Some(1), false));
+    }
 }

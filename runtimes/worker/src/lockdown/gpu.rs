@@ -79,8 +79,11 @@ impl Profile {
         libraries.sort();
         libraries.dedup();
         let facts = READ.iter().map(PathBuf::from).chain(pci_domains(Path::new(BUSES)));
+        let own = gpus.iter().filter_map(|gpu| facts_of(gpu.address.as_deref()?, root));
         Self {
-            read: facts.chain(manifests).collect(),
+            read: facts.chain(own).chain(manifests).collect(),
+            // Drivers of AMD and Intel look for their GPUs here.
+            listed: vec![root.join("dev/dri")],
             libraries,
             devices: nodes::granted(devices(&root.join("dev")), gpus, root),
             drivers: true,
@@ -147,6 +150,12 @@ fn pci_domains(devices: &Path) -> Vec<PathBuf> {
         .filter(|name| name.starts_with("pci"))
         .map(|name| devices.join(name))
         .collect()
+}
+
+/// The folder with the facts of the GPU at a PCI address, which is not below that of a PCI domain on every machine: virtual ones have other
+/// buses in between.
+fn facts_of(address: &str, root: &Path) -> Option<PathBuf> {
+    root.join("sys/bus/pci/devices").join(address).canonicalize().ok()
 }
 
 /// The device nodes of all GPUs below `dev`: those of NVIDIA's driver, with the folder of MIG's capabilities, the nodes for rendering of
@@ -237,12 +246,17 @@ mod tests {
             fs::create_dir_all(path.parent().expect("a folder")).expect("created");
             fs::write(path, "").expect("written");
         }
-        let drm = root.path().join("sys/bus/pci/devices/0000:41:00.0/drm");
-        fs::create_dir_all(drm.join("renderD129")).expect("created");
+        let gpu = root.path().join("sys/devices/VMBUS:01/pci0000:40/0000:41:00.0");
+        fs::create_dir_all(gpu.join("drm/renderD129")).expect("created");
+        let links = root.path().join("sys/bus/pci/devices");
+        fs::create_dir_all(&links).expect("created");
+        std::os::unix::fs::symlink(&gpu, links.join("0000:41:00.0")).expect("a link");
         let grant = GpuGrant { index: 1, address: Some("0000:41:00.0".to_owned()), memory_mb: 1 };
         let profile = Profile::of_gpus(&[grant], root.path());
         let expected = ["dev/dri/renderD129", "dev/nvidiactl"].map(|path| root.path().join(path));
         assert_eq!(profile.devices, expected);
+        assert!(profile.read.contains(&gpu.canonicalize().expect("it exists")), "its facts are readable");
+        assert_eq!(profile.listed, [root.path().join("dev/dri")]);
         assert!(profile.drivers);
     }
 

@@ -60,6 +60,6 @@ impl Runtime for Attempts {
         let name = request.input["try"].as_str().unwrap_or_default().to_owned();
         let result = attempt(&name, &request.input, &context.scratch);
         context.events.token(result, 1);
-        Outcome::Completed { usage: Usage::tokens(1, 1), output: None, finish_reason: None }
+        Outcome::Completed { usage: Usage::tokens(1, 1), output: None, finish_reason: None, stop_text: None }
     }
 }

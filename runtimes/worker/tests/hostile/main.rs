@@ -41,10 +41,11 @@ fn main() -> ExitCode {
         unsandboxed(&arguments[at + 1]);
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 11] = [
+    let tests: [(&str, fn()); 12] = [
         ("sandbox_holds", sandbox_holds),
         ("sandbox_holds_on_older_kernels", sandbox_holds_on_older_kernels),
         ("sandbox_holds_around_gpus", sandbox_holds_around_gpus),
+        ("drivers_reach_what_they_need", drivers_reach_what_they_need),
         ("sandbox_holds_around_generated_code", sandbox_holds_around_generated_code),
         ("sandbox_holds_around_local_sockets", sandbox_holds_around_local_sockets),
         ("attempts_succeed_without_a_sandbox", attempts_succeed_without_a_sandbox),
@@ -133,13 +134,26 @@ fn sandbox_holds_around_local_sockets() {
     holds(&scene, &["unix socket"]);
 }
 
-/// What GPU drivers need in addition: facts about this process, code that they compile, files without a name.
-const DRIVERS_NEED: &[&str] = &["read own memory map", "memory file", "executable memory"];
+/// What GPU drivers need in addition: facts about this process, names for its threads, code that they compile, files without a name.
+const DRIVERS_NEED: &[&str] = &["read own memory map", "name a thread", "memory file", "executable memory"];
 
 fn sandbox_holds_around_gpus() {
     let mut scene = Scene::new(1024);
     scene.launch.gpus = vec![GpuGrant { index: 0, address: None, memory_mb: 1000 }];
     holds(&scene, DRIVERS_NEED);
+}
+
+fn drivers_reach_what_they_need() {
+    block_on(async {
+        let mut scene = Scene::new(1024);
+        scene.launch.gpus = vec![GpuGrant { index: 0, address: None, memory_mb: 1000 }];
+        let mut worker = scene.spawn().await;
+        for name in DRIVERS_NEED {
+            let result = scene.attempt(&mut worker, name).await;
+            assert!(result.as_deref().is_some_and(|result| result != "refused"), "{name}: {result:?}");
+        }
+        worker.process.kill().expect("kill");
+    });
 }
 
 /// Attempts that a kernel may refuse to every process: because it is locked down, or was built without the call.
