@@ -34,7 +34,7 @@ compgen -G "$agent/usr/lib/island/backends/libggml-cpu*.so" >/dev/null || fail "
 
 # --- Programs start on machines without GPUs: a driver is loaded by a module alone, and libraries are found in the package.
 while IFS= read -r -d '' file; do
-    [ "$(head -c 4 "$file" | tail -c 3)" = ELF ] || continue
+    [ "$(head -c 4 "$file" | tail -c 3 | tr -d '\0')" = ELF ] || continue
     case $file in */backends/vulkan/*) continue ;; esac
     if readelf -d "$file" | grep -qE 'NEEDED.*lib(vulkan|cuda|cudart|cublas|nvidia|hip|OpenCL)'; then fail "${file#"$work/"} is linked to a GPU's libraries"; fi
     # Libraries are loaded by programs that have loaded the others.
