@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import transformers as tf
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.models import Dense, LayerNorm, Normalize, Pooling, Transformer
 from transformers import pipeline
 
@@ -401,6 +401,7 @@ SENTENCE_SETTINGS: dict[str, dict[str, Json]] = {
     "truncate-dim": {"config_sentence_transformers.json": {"truncate_dim": 8}},
     "lower": {"sentence_bert_config.json": {"do_lower_case": True}},
     "length-16": {"sentence_bert_config.json": {"max_seq_length": 16}},
+    "length-beyond-tokenizer": {"sentence_bert_config.json": {"max_seq_length": 60}, "tokenizer_config.json": {"model_max_length": 20}},
     "length-none": {"sentence_bert_config.json": {"max_seq_length": None}},
     "length-absent": {"sentence_bert_config.json": {"max_seq_length": ABSENT}},
     "left": {"tokenizer_config.json": {"truncation_side": "left"}},
@@ -479,7 +480,8 @@ def sentence_embeddings(only: Callable[[str], bool]) -> None:
         if only(f"modules--{label}"):
             tokenizer = tokenizer_kinds.KINDS["bert"]("parity-bert")
             attempt(f"modules--{label}", lambda: embed(*sentence_model(f"modules--{label}", "bert", tokenizer, {}, list(after))))
-    for kind, after in (("bert", []), ("roberta", [lambda _: Normalize()])):
+    # The tokenizer of GPT-2 ends no text with a token.
+    for kind, after in (("bert", []), ("roberta", [lambda _: Normalize()]), ("gpt2", [])):
         if not only(f"sentences--{kind}"):
             continue
 
@@ -489,9 +491,72 @@ def sentence_embeddings(only: Callable[[str], bool]) -> None:
             base, weights = sentence_model(f"sentences--{kind}", kind, tokenizer, dict(more), list(after))
             embed(base, weights)
             for label, changes in SENTENCE_SETTINGS.items():
-                attempt(label, lambda: embed(varied(base, label, changes), weights, base))
+                if kind != "gpt2" or label.startswith(("prompt", "length")):
+                    attempt(label, lambda: embed(varied(base, label, changes), weights, base))
 
         attempt(f"sentences--{kind}", make)
+
+
+QUERY = "Which train was late?"
+RANKINGS: dict[str, Json] = {
+    "several": {"query": QUERY, "documents": [TEXTS["plain"], TEXTS["accents"], TEXTS["right-to-left"], "The train from Berlin was late."]},
+    "long": {"query": QUERY, "documents": [LONG]}, "long-query": {"query": LONG, "documents": [TEXTS["plain"]]},
+    "capitals": {"query": TEXTS["capitals"], "documents": [TEXTS["special"]]},
+}
+RANKING_SETTINGS: dict[str, dict[str, Json]] = {
+    "length-16": {"sentence_bert_config.json": {"max_seq_length": 16}},
+    "length-beyond-tokenizer": {"sentence_bert_config.json": {"max_seq_length": 60}, "tokenizer_config.json": {"model_max_length": 20}},
+    "lower": {"sentence_bert_config.json": {"do_lower_case": True}, "tokenizer_config.json": {"do_lower_case": False}},
+    "prompt": {"config_sentence_transformers.json": {"prompts": {"query": "the film was: "}}},
+    "prompt-default": {"config_sentence_transformers.json": {"prompts": {"query": "the film was: "}, "default_prompt_name": "query"}},
+    "prompt-missing": {"config_sentence_transformers.json": {"default_prompt_name": "other"}},
+    "left": {"tokenizer_config.json": {"truncation_side": "left"}},
+}
+
+
+def ranked(made: Repository, weights: Path, base: Repository | None = None) -> Repository:
+    """The reference loads the settings of the repository beside its own weights."""
+    inner = folder(f"{made.name}-reference")
+    shutil.copytree(made.model, inner, dirs_exist_ok=True, ignore=shutil.ignore_patterns("onnx"))
+    if not (inner / "model.safetensors").exists():
+        os.link(weights / "model.safetensors", inner / "model.safetensors")
+    encoder = CrossEncoder(str(inner), device="cpu")
+
+    def answer(given: Json) -> Json:
+        pairs = [(given["query"], document) for document in given["documents"]]
+        return {"scores": [float(encoder.predict([pair], show_progress_bar=False)[0]) for pair in pairs]}
+
+    done = answered(made, answer, RANKINGS, TOLERANCE, base)
+    shutil.rmtree(inner)
+    return done
+
+
+def rankings(only: Callable[[str], bool]) -> None:
+    """Encoders that score pairs, with each key of the files of `sentence-transformers`."""
+    for kind in ("bert", "roberta", "xlm-roberta", "deberta-v2", "modernbert", "distilbert"):
+        name = f"rankings--{kind}"
+        if not only(name):
+            continue
+
+        def make() -> None:
+            tokens, more = ARCHITECTURES[kind]
+            tokenizer = tokenizer_kinds.KINDS[tokens](f"parity-{tokens}")
+            settings = archs.config(kind, vocab_size=vocabulary(tokenizer), **more, **labels(["LABEL_0"]))
+            model = archs.network(tf.AutoModelForSequenceClassification, settings, name, gain=2.0)
+            base = repository(name, "text-ranking", architecture=kind, tokenizer=type(tokenizer).__name__)
+            base.export(model, "text-classification")
+            weights = folder(f"{name}-weights")
+            model.save_pretrained(weights)
+            tokenizer.save_pretrained(weights)
+            CrossEncoder(str(weights), device="cpu").save_pretrained(str(weights), create_model_card=False)
+            for file in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
+                shutil.copy(weights / file, base.model / file)
+            save(base, tokenizer)
+            ranked(base, weights)
+            for label, changes in RANKING_SETTINGS.items():
+                attempt(label, lambda: ranked(varied(base, label, changes), weights, base))
+
+        attempt(name, make)
 
 
 def refusals(only: Callable[[str], bool]) -> None:
@@ -510,5 +575,5 @@ def refusals(only: Callable[[str], bool]) -> None:
 
 FAMILIES = {
     "text-architectures": architectures, "text-tokenizers": tokenizers, "text-token-settings": token_settings, "text-model-settings": model_settings,
-    "text-embeddings": sentence_embeddings, "text-odd": refusals,
+    "text-embeddings": sentence_embeddings, "text-rankings": rankings, "text-odd": refusals,
 }

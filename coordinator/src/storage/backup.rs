@@ -71,10 +71,15 @@ pub(crate) async fn backup(settings: &Database, file: &Path) -> Result<(), Backu
     remove(&partial)?;
     // Inputs and outputs of jobs are in it, and its folder may be open to others.
     create_private(&partial).map_err(|source| BackupError::Write { path: partial.clone(), source })?;
-    match &settings.url {
-        Some(url) => copy_from_server(url, &partial).await?,
-        None => copy_file(&settings.path, &partial).await?,
+    let copied = match &settings.url {
+        Some(url) => copy_from_server(url, &partial).await,
+        None => copy_file(&settings.path, &partial).await,
+    };
+    if copied.is_err() {
+        // The reason why there is no backup matters more than why its beginning remains.
+        _ = remove(&partial);
     }
+    copied?;
     finish(&partial, &file)
 }
 

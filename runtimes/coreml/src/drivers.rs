@@ -25,7 +25,8 @@ use std::{
 };
 
 use island_runtimes_kit::{
-    error::{EngineError, ErrorKind},
+    error::{EngineError, ErrorKind, invalid_model},
+    keys,
     pipeline::Pipeline,
     repository::Repository,
 };
@@ -162,6 +163,24 @@ const TASKS: [(&str, Load); 8] = [
     ("automatic-speech-recognition", speech::load),
 ];
 
+/// Keys of `[engine]`, of all tasks.
+const KEYS: [&str; 14] = [
+    "model",
+    "function",
+    "output",
+    "labels",
+    "pooling",
+    "normalize",
+    "context",
+    "softmax",
+    "fit",
+    "color",
+    "image_mean",
+    "image_std",
+    "rescale_factor",
+    "output_scale",
+];
+
 /// Loads the driver of an entry's task.
 pub fn load(models: &Models) -> Result<Box<dyn Pipeline>, EngineError> {
     let task = models.text("task").unwrap_or_default();
@@ -169,10 +188,42 @@ pub fn load(models: &Models) -> Result<Box<dyn Pipeline>, EngineError> {
         let message = format!("unknown task {task:?}; known tasks: {}", names().join(", "));
         return Err(EngineError::new(ErrorKind::UnsupportedTask, message));
     };
+    keys::check_engine(&models.settings, &KEYS)?;
     load(models)
 }
 
 /// The names of all tasks.
 pub fn names() -> Vec<&'static str> {
     TASKS.iter().map(|(name, _)| *name).collect()
+}
+
+/// Refuses files whose settings would be passed over; `[engine]` has `instead` of them.
+fn check_unread<'n>(
+    mut names: impl Iterator<Item = &'n str>,
+    unread: &[&str],
+    instead: &str,
+) -> Result<(), EngineError> {
+    match names.find(|name| unread.contains(name)) {
+        Some(name) => Err(invalid_model(format!(
+            "{name} is not read for Core ML models: leave it out of the Cargo's files, and set {instead} in [engine]"
+        ))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_whose_settings_would_be_passed_over_are_refused() {
+        let check = |name: &str| {
+            let names = ["Model.mlpackage/Manifest.json", name];
+            check_unread(names.into_iter(), &["modules.json"], "pooling").map_err(|error| error.message())
+        };
+        assert_eq!(check("tokenizer.json"), Ok(()));
+        let refused = check("modules.json").expect_err("not read");
+        assert!(refused.starts_with("modules.json is not read"), "{refused}");
+        assert!(refused.contains("set pooling in [engine]"), "{refused}");
+    }
 }

@@ -1,6 +1,7 @@
 //! All parts of a repository, loaded.
 
 mod memory;
+mod pipeline_settings;
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -143,7 +144,7 @@ impl Model {
             .iter()
             .zip(&parts.texts)
             .map(|((_, tokenizer), (config, _))| Encoder::load(&repository, tokenizer, config));
-        let schedule = schedule_of(&repository, index.get("scheduler"), &settings)?;
+        let schedule = schedule_of(&repository, &class_name, index.get("scheduler"), &settings)?;
         schedule::make(&schedule, 2, 0.0)?;
         let layers = adaptable_layers(&parts);
         let (unet, vae) = (parts.unet.0.clone(), parts.vae.0.clone());
@@ -200,14 +201,7 @@ impl Model {
         let scale = self.vae.scale();
         let trained = self.unet.side().unwrap_or(64) * scale;
         let is_lcm = matches!(self.schedule.kind(), Ok(schedule::Kind::Lcm));
-        // The usual guidance is the class's, whatever the scheduler.
-        let usual = if self.class_name.starts_with("LatentConsistencyModel") {
-            8.5
-        } else if self.family == Family::Xl {
-            5.0
-        } else {
-            7.5
-        };
+        let usual = pipeline_settings::guidance(&self.class_name);
         let settings = &self.settings;
         Defaults {
             steps: settings.num_inference_steps.unwrap_or(if is_lcm { 4 } else { 20 }),
@@ -309,6 +303,7 @@ fn adapter<'r>(repository: &'r Repository, name: &str) -> Result<&'r str, Engine
 /// The repository's scheduler settings with those of the Cargo. The pipeline names the class, whatever class wrote the settings.
 fn schedule_of(
     repository: &Repository,
+    pipeline: &str,
     part: Option<&Value>,
     settings: &Settings,
 ) -> Result<schedule::Config, EngineError> {
@@ -318,11 +313,15 @@ fn schedule_of(
         let class = class.ok_or_else(|| unsupported(PIPELINE.file, "scheduler", part))?;
         config.insert("_class_name".to_owned(), class.clone());
     }
+    let mut of_pipeline = pipeline_settings::apply(&mut config, pipeline);
+    of_pipeline.retain(|key| !settings.scheduler.contains_key(*key));
     config.extend(settings.scheduler.clone());
     let config = Value::Object(config);
     SCHEDULER.check(&config)?;
-    schedule::Config::deserialize(config)
-        .map_err(|error| invalid_model("invalid scheduler/scheduler_config.json").because(error))
+    let mut config = schedule::Config::deserialize(config)
+        .map_err(|error| invalid_model("invalid scheduler/scheduler_config.json").because(error))?;
+    config.of_pipeline = of_pipeline;
+    Ok(config)
 }
 
 fn family(class_name: &str) -> Result<Family, EngineError> {

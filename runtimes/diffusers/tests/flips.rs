@@ -62,7 +62,9 @@ const DDIM: Beside = &[(INDEX, "scheduler", r#"["diffusers", "DDIMScheduler"]"#)
 const EULER: Beside = &[(INDEX, "scheduler", r#"["diffusers", "EulerDiscreteScheduler"]"#)];
 const DPM: Beside = &[(INDEX, "scheduler", r#"["diffusers", "DPMSolverMultistepScheduler"]"#)];
 const UNIPC: Beside = &[(INDEX, "scheduler", r#"["diffusers", "UniPCMultistepScheduler"]"#)];
-const FOUR_STEPS: Beside = &[(SCHEDULE, "num_train_timesteps", "4"), (SCHEDULE, "steps_offset", "0")];
+/// Spaced so that the offset, which the pipeline sets, does not count.
+const FOUR_STEPS: Beside =
+    &[(SCHEDULE, "num_train_timesteps", "4"), (SCHEDULE, "timestep_spacing", "\"linspace\"")];
 /// Betas with which the first level of noise is visible.
 const LARGE_BETAS: Beside = &[(SCHEDULE, "beta_start", "0.2"), (SCHEDULE, "beta_end", "0.3")];
 const LAST_SIGMA: Beside = &[(SCHEDULE, "final_sigmas_type", "\"sigma_min\"")];
@@ -97,11 +99,12 @@ fn scheduler() -> Vec<Flip> {
         set("trained_betas", "[0.1, 0.2, 0.3, 0.4]").beside(&[DDIM, FOUR_STEPS]),
         set("prediction_type", "\"v_prediction\""),
         set("timestep_spacing", "\"trailing\""),
-        set("steps_offset", "100"),
+        // The pipelines of earlier models set these two themselves.
+        flip(&keys::SCHEDULER, "steps_offset", "sdxl", "100"),
+        flip(&keys::SCHEDULER, "clip_sample", "lcm", "true"),
+        flip(&keys::SCHEDULER, "clip_sample_range", "lcm", "0.1").beside(&[CLIPPED]),
         set("skip_prk_steps", "false"),
         set("set_alpha_to_one", "true").beside(&[DDIM, LARGE_BETAS, FOUR_STEPS]),
-        set("clip_sample", "true").beside(&[DDIM]),
-        set("clip_sample_range", "0.1").beside(&[DDIM, CLIPPED]),
         set("rescale_betas_zero_snr", "true").beside(&[DDIM]),
         set("use_karras_sigmas", "true").beside(&[EULER]),
         set("use_exponential_sigmas", "true").beside(&[EULER]),

@@ -27,13 +27,14 @@ pub use gliner::GLINER;
 pub use image_processor::IMAGE_PROCESSOR;
 pub use processor::PROCESSOR;
 pub use sentence::{
-    DENSE, DROPOUT, LAYER_NORM, MODULE, NORMALIZE, POOLING, SENTENCE_TRANSFORMERS, TRANSFORMER,
+    DENSE, DROPOUT, LAYER_NORM, MODULE, NORMALIZE, POOLING, RANKING, RANKING_TRANSFORMER,
+    SENTENCE_TRANSFORMERS, TRANSFORMER,
 };
 pub use sound::FEATURE_EXTRACTOR;
 pub use tokenizer::{SPECIAL_TOKENS, TOKENIZER};
 
 /// All tables, in the order of the document.
-pub const TABLES: [&Table; 23] = [
+pub const TABLES: [&Table; 25] = [
     &CONFIG,
     &GENERATION,
     &TOKENIZER,
@@ -50,6 +51,8 @@ pub const TABLES: [&Table; 23] = [
     &NORMALIZE,
     &DROPOUT,
     &SENTENCE_TRANSFORMERS,
+    &RANKING_TRANSFORMER,
+    &RANKING,
     &PIPELINE,
     &SCHEDULER,
     &UNET,
@@ -71,6 +74,9 @@ pub enum Effect {
     /// It is refused unless it has one of these values, as JSON, with which it has no effect.
     Only(&'static [&'static str]),
 }
+
+/// The values of a setting that is on or off. Another value, such as a number, would be passed over.
+const FLAG: &[&str] = &["true", "false"];
 
 /// What happens to keys that are not in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +145,17 @@ pub fn unsupported(file: &str, key: &str, value: &Value) -> EngineError {
     const MAX_VALUE: usize = 200;
     let value: String = value.to_string().chars().take(MAX_VALUE).collect();
     invalid_model(format!("{file}: {key} = {value} is not supported"))
+}
+
+/// Keys of `[engine]` that coordinators and agents read, whatever the engine is.
+const OF_ALL_ENGINES: [&str; 5] = ["task", "moderation", "reasoning", "continues", "egress"];
+
+/// Rejects keys of a Cargo's `[engine]` table that its engine does not have: a misspelt one would be passed over.
+pub fn check_engine(settings: &Value, keys: &[&str]) -> Result<(), EngineError> {
+    let mut present = settings.as_object().into_iter().flatten();
+    let unknown =
+        present.find(|(key, _)| !keys.contains(&key.as_str()) && !OF_ALL_ENGINES.contains(&key.as_str()));
+    unknown.map_or(Ok(()), |(key, value)| Err(unsupported("[engine]", key, value)))
 }
 
 /// Whether a value equals one that is written as JSON. Numbers are compared by value: `1` is `1.0`.
@@ -243,6 +260,15 @@ The tables are in `runtimes/kit/src/keys`; decisions 0095 and 0096 have the reas
     }
 
     #[test]
+    fn keys_that_an_engine_does_not_have_are_refused() {
+        let check = |settings: Value| check_engine(&settings, &["pooling"]).map_err(|error| error.message());
+        assert_eq!(check(Value::Null), Ok(()));
+        assert_eq!(check(json!({"pooling": "cls", "task": "feature-extraction"})), Ok(()));
+        let refused = check(json!({"pooling": "cls", "pool": true})).expect_err("misspelt");
+        assert_eq!(refused, "[engine]: pool = true is not supported");
+    }
+
+    #[test]
     fn what_is_not_supported_is_refused_by_file_key_and_value() {
         let refused = |settings: Value| GENERATION.check(&settings).expect_err("refused").message();
         assert_eq!(
@@ -250,6 +276,10 @@ The tables are in `runtimes/kit/src/keys`; decisions 0095 and 0096 have the reas
             "generation_config.json: num_beam_groups = 2 is not supported"
         );
         assert!(refused(json!({"a_key_of_tomorrow": [1]})).contains("a_key_of_tomorrow = [1]"));
+        let number = TOKENIZER.check(&json!({"do_lower_case": 0})).expect_err("neither on nor off");
+        assert_eq!(number.message(), "tokenizer_config.json: do_lower_case = 0 is not supported");
+        let name = IMAGE_PROCESSOR.check(&json!({"resample": "bicubic"})).expect_err("no number");
+        assert_eq!(name.message(), "preprocessor_config.json: resample = \"bicubic\" is not supported");
         for neutral in [
             json!({"num_beam_groups": 1}),
             json!({"diversity_penalty": 0}),

@@ -6,6 +6,7 @@ use island_protocol::{cargo::CargoSpec, host::CPU};
 use island_runtimes_graph::{Graph, Resources, files::GraphFiles, gpu::Gpu, tensor_trace::TensorTrace};
 use island_runtimes_kit::{
     error::{EngineError, ErrorKind},
+    keys,
     pipeline::Pipeline,
     repository::Repository,
     text::tokens::Tokens,
@@ -119,6 +120,21 @@ const TASKS: [(&str, Load); 18] = [
     ("text-to-speech", speech::tts::load),
 ];
 
+/// Keys of `[engine]`, of all tasks.
+const KEYS: [&str; 11] = [
+    "pooling",
+    "normalize",
+    "prompts",
+    "default_prompt_name",
+    "prefix",
+    "overlap",
+    "languages",
+    "speaker_embeddings",
+    "threshold",
+    "minlenratio",
+    "maxlenratio",
+];
+
 /// Loads the pipeline of a Cargo's task.
 pub fn load(cargo: &CargoSpec, loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let task = cargo.onnx_task_type.as_deref().unwrap_or_default();
@@ -126,6 +142,7 @@ pub fn load(cargo: &CargoSpec, loader: &Loader<'_>) -> Result<Box<dyn Pipeline>,
         let message = format!("unknown task {task:?}; known tasks: {}", names().join(", "));
         return Err(EngineError::new(ErrorKind::UnsupportedTask, message));
     };
+    keys::check_engine(&loader.settings, &KEYS)?;
     load(loader)
 }
 

@@ -6,6 +6,7 @@ pub mod entities;
 pub mod gliner;
 pub mod mask;
 pub mod rank;
+mod sentence;
 pub mod seq2seq;
 pub mod span;
 pub mod zero_shot;

@@ -20,6 +20,7 @@ const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
 const TOKENIZER: &str = "tokenizer_config.json";
 const PREPROCESSOR: &str = "preprocessor_config.json";
+const RANKING: &str = "config_sentence_transformers.json";
 
 /// Another value of a key.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +66,8 @@ const LLAMA: &[(&str, &str, &str)] =
     &[(TOKENIZER, "tokenizer_class", "\"LlamaTokenizerFast\""), (TOKENIZER, "bos_token", "\"<|im_end|>\"")];
 /// Tokens that would be generated.
 const SUPPRESSED: &str = "[5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38,39,40]";
+const PROMPTED: &[(&str, &str, &str)] =
+    &[(RANKING, "prompts", r#"{"query": "the film was: "}"#), (RANKING, "default_prompt_name", "\"query\"")];
 const EMBEDDED: &str = r#"{"input": "The ship lies in the harbour"}"#;
 
 fn model() -> Vec<Flip> {
@@ -176,6 +179,10 @@ fn tokenizer() -> Vec<Flip> {
         set("replace_word_delimiter_char", "wav2vec2", "\"_\""),
         set("normalize", "mms-tts", "false"),
         set("add_blank", "mms-tts", "false"),
+        // The letter that Romanian is written with, for the one that the vocabulary has.
+        set("language", "mms-tts", "\"ron\"")
+            .beside(&[("vocab.json", "\u{163}", "30")])
+            .input("{\"text\": \"the \u{21b} sea\"}"),
         set("target_lang", "wav2vec2", "\"deu\""),
     ]);
     let map =
@@ -261,6 +268,12 @@ fn embedding() -> Vec<Flip> {
         flip(&keys::SENTENCE_TRANSFORMERS, "prompts", "bge", "{}"),
         flip(&keys::SENTENCE_TRANSFORMERS, "default_prompt_name", "bge", "\"query\""),
         flip(&keys::SENTENCE_TRANSFORMERS, "truncate_dim", "minilm", "4"),
+        flip(&keys::RANKING_TRANSFORMER, "max_seq_length", "bert-rank", "12"),
+        flip(&keys::RANKING_TRANSFORMER, "do_lower_case", "bert-rank", "true")
+            .beside(&[(TOKENIZER, "do_lower_case", "false")])
+            .input(r#"{"query": "WHICH TRAIN?", "documents": ["THE TRAIN FROM BERLIN"]}"#),
+        flip(&keys::RANKING, "prompts", "bert-rank", "{}").beside(PROMPTED),
+        flip(&keys::RANKING, "default_prompt_name", "bert-rank", "\"query\"").beside(&PROMPTED[..1]),
         gliner("max_width", "1"),
         gliner("max_len", "3"),
         gliner("ent_token", "\"<<SEP>>\""),
@@ -314,6 +327,8 @@ fn every_used_key_is_flipped(flips: &[Flip]) {
         &keys::POOLING,
         &keys::DENSE,
         &keys::SENTENCE_TRANSFORMERS,
+        &keys::RANKING_TRANSFORMER,
+        &keys::RANKING,
     ];
     let mut missing = Vec::new();
     for table in of_engine {

@@ -10,7 +10,7 @@ use ndarray::{Array1, ArrayD, Axis, Ix2, IxDyn};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Parts;
+use super::{Parts, check_unread};
 use crate::{
     model::{Tensor, take},
     package::interface::{Kind, Sizes},
@@ -34,6 +34,14 @@ enum Texts {
     One(String),
     Many(Vec<String>),
 }
+
+/// Settings of the library that published the network. They are not read: `[engine]` has those of a Cargo.
+const UNREAD: &[&str] = &[
+    "modules.json",
+    "1_Pooling/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+];
 
 /// How the vectors of tokens become one of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +73,7 @@ struct Embedder {
 
 /// Loads an embedding model.
 pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
+    check_unread(parts.repository.names(), UNREAD, "pooling and normalize")?;
     let interface = parts.model.interface();
     let mut inputs = Vec::new();
     let mut sizes = None;

@@ -8,12 +8,15 @@ use island_runtimes_kit::{
 use ndarray::{ArrayD, IxDyn};
 use serde_json::Value;
 
-use super::Parts;
+use super::{Parts, check_unread};
 use crate::{
     model::{Model, Tensor},
     package::interface::{Color, Kind, Sizes},
     program::types::Class,
 };
+
+/// Settings of the library that published the network. They are not read: a model defines its input, and `[engine]` the rest.
+const UNREAD: &[&str] = &["preprocessor_config.json", "config.json"];
 
 /// How an image of another aspect ratio is fitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +43,7 @@ pub struct ImageInput {
 impl ImageInput {
     /// The image input of a model; `usual` is the default fit.
     pub fn of(parts: &Parts, usual: Fit) -> Result<Self, EngineError> {
+        check_unread(parts.repository.names(), UNREAD, "fit, color, image_mean, image_std and labels")?;
         let fit = match parts.text("fit") {
             None => usual,
             Some("crop") => Fit::Crop,

@@ -100,6 +100,9 @@ pub struct Config {
     pub(super) disable_corrector: Vec<usize>,
     pub(super) original_inference_steps: usize,
     pub(super) timestep_scaling: f64,
+    /// Keys that the pipeline set because the repository lacks them.
+    #[serde(skip)]
+    pub of_pipeline: Vec<&'static str>,
 }
 
 impl Default for Config {
@@ -132,6 +135,7 @@ impl Default for Config {
             disable_corrector: Vec::new(),
             original_inference_steps: 50,
             timestep_scaling: 10.0,
+            of_pipeline: Vec::new(),
         }
     }
 }
@@ -179,7 +183,17 @@ impl Config {
             return Err(invalid_input(format!("unknown scheduler {name:?}; known are {known}")));
         }
         let karras = karras.map_or(self.use_karras_sigmas, |_| Some(true));
-        Ok(Self { class_name: class_name.to_owned(), use_karras_sigmas: karras, ..self.clone() })
+        let usual = Self::default();
+        let is_set = |key: &str| !self.of_pipeline.contains(&key);
+        Ok(Self {
+            class_name: class_name.to_owned(),
+            use_karras_sigmas: karras,
+            steps_offset: if is_set("steps_offset") { self.steps_offset } else { usual.steps_offset },
+            clip_sample: self.clip_sample.filter(|_| is_set("clip_sample")),
+            skip_prk_steps: self.skip_prk_steps && is_set("skip_prk_steps"),
+            of_pipeline: Vec::new(),
+            ..self.clone()
+        })
     }
 
     /// Rejects numbers out of range. Settings that no scheduler here supports are refused by [`island_runtimes_kit::keys::SCHEDULER`].

@@ -32,7 +32,9 @@ impl Lcm {
         }
         let stride = trained / distilled.min(trained);
         let times: Vec<f64> = (1..=part).rev().map(|at| (at * stride - 1) as f64).collect();
-        let chosen = |at: usize| times[at * times.len() / steps];
+        // In floating point, as in the reference, where 11 · (30 / 22) is less than 15.
+        let share = times.len() as f64 / steps as f64;
+        let chosen = |at: usize| times[(at as f64 * share) as usize];
         Ok(Self {
             alphas: table::alphas_cumprod(config),
             timesteps: (0..steps).map(chosen).collect(),

@@ -5,7 +5,9 @@ use super::config::{Betas, Config, Kind};
 /// The squared share of the signal at each timestep: the cumulative product of `1 - beta`.
 pub(super) fn alphas_cumprod(config: &Config) -> Vec<f64> {
     let mut betas = betas(config);
-    if config.rescale_betas_zero_snr {
+    // PNDM has no such setting.
+    let rescales = config.rescale_betas_zero_snr && !matches!(config.kind(), Ok(Kind::Pndm));
+    if rescales {
         betas = without_signal_at_the_end(&betas);
     }
     let mut product = 1.0_f64;
@@ -18,7 +20,7 @@ pub(super) fn alphas_cumprod(config: &Config) -> Vec<f64> {
         .collect();
     // Zero would make the maximum noise level infinite. Schedulers that use timesteps only have no such level.
     let by_sigma = !matches!(config.kind(), Ok(Kind::Pndm | Kind::Ddim | Kind::Lcm));
-    if let (true, true, Some(last)) = (config.rescale_betas_zero_snr, by_sigma, table.last_mut()) {
+    if let (true, true, Some(last)) = (rescales, by_sigma, table.last_mut()) {
         *last = 2_f64.powi(-24);
     }
     table

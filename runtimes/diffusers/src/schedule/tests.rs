@@ -119,3 +119,38 @@ fn unsupported_settings_are_rejected() {
         assert!(make(&config, steps, 0.0).is_err(), "{steps}");
     }
 }
+
+#[test]
+fn a_chosen_scheduler_has_none_of_what_the_pipeline_set() {
+    let own = Config {
+        clip_sample: Some(false),
+        steps_offset: 1,
+        skip_prk_steps: true,
+        of_pipeline: vec!["steps_offset", "clip_sample", "skip_prk_steps"],
+        ..config("DDIMScheduler", "leading", "epsilon", false)
+    };
+    let chosen = own.chosen("ddim").expect("known");
+    assert_eq!((chosen.clip_sample, chosen.steps_offset, chosen.skip_prk_steps), (None, 0, false));
+    let written = Config { of_pipeline: Vec::new(), ..own };
+    let chosen = written.chosen("ddim").expect("known");
+    assert_eq!((chosen.clip_sample, chosen.steps_offset, chosen.skip_prk_steps), (Some(false), 1, true));
+}
+
+#[test]
+fn pndm_has_no_setting_for_betas_without_a_signal() {
+    let table = |class: &str, rescales: bool| {
+        let plain = config(class, "leading", "v_prediction", false);
+        super::table::alphas_cumprod(&Config { rescale_betas_zero_snr: rescales, ..plain })
+    };
+    assert_eq!(table("PNDMScheduler", true), table("PNDMScheduler", false));
+    assert_ne!(table("DDIMScheduler", true), table("DDIMScheduler", false));
+}
+
+#[test]
+fn steps_of_a_consistency_model_are_chosen_in_floating_point() {
+    let class_name = "LCMScheduler".to_owned();
+    let config = Config { class_name, original_inference_steps: 30, ..Config::default() };
+    let times = make(&config, 22, 0.0).expect("a scheduler").timesteps().to_vec();
+    // `LCMScheduler.set_timesteps(22, original_inference_steps=30)` of diffusers 0.42.
+    assert_eq!(times[9..13], [593.0, 560.0, 527.0, 461.0]);
+}

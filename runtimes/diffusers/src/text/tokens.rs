@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use island_runtimes_kit::{
     error::{EngineError, guarded, invalid_input, invalid_model},
+    keys::unsupported,
     text::settings,
 };
 use serde_json::Value;
@@ -57,6 +58,7 @@ impl Tokens {
             vocabulary.get(token).copied().ok_or_else(lacks)
         };
         let (start_id, end_id, padding_id) = (id(&start)?, id(&end)?, id(&padding)?);
+        check_added(repository, folder, &settings, &[&start, &end, &unknown, &padding])?;
         let wanted = ["model_max_length", "max_len"].iter().find_map(|key| settings.get(*key)?.as_f64());
         let wanted = wanted.filter(|length| (2.0..1e6).contains(length));
         let length = wanted.map_or(positions, |length| (length as usize).min(positions));
@@ -86,6 +88,34 @@ impl Tokens {
         let used = ids.len();
         ids.resize(self.length, self.padding);
         Ok((ids, used))
+    }
+}
+
+/// Refuses tokens that were added to a vocabulary, such as those of textual inversion: they would be read as words.
+fn check_added(
+    repository: &Repository,
+    folder: &str,
+    settings: &Value,
+    known: &[&str],
+) -> Result<(), EngineError> {
+    const LISTS: [&str; 3] = ["added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"];
+    let is_odd = |token: &&Value| !content(token).is_some_and(|token| known.contains(&token));
+    for list in LISTS {
+        let Some(tokens) = settings.get(list) else { continue };
+        let odd = match tokens {
+            Value::Array(tokens) => tokens.iter().find(is_odd),
+            Value::Object(tokens) => tokens.values().find(is_odd),
+            _ => None,
+        };
+        if let Some(odd) = odd {
+            return Err(unsupported(&format!("{folder}/tokenizer_config.json"), list, odd));
+        }
+    }
+    let file = format!("{folder}/added_tokens.json");
+    let added = repository.json(&file)?.unwrap_or_default();
+    match added.as_object().into_iter().flatten().find(|(token, _)| !known.contains(&token.as_str())) {
+        Some((token, id)) => Err(unsupported(&file, token, id)),
+        None => Ok(()),
     }
 }
 
@@ -136,19 +166,46 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn merges_longer_than_every_token_are_an_error_of_the_model() {
+    const VOCABULARY: &str = r#"{"<|startoftext|>": 0, "<|endoftext|>": 1, "a</w>": 2, "b</w>": 3}"#;
+
+    fn load(files: &[(&str, &str)]) -> Result<Tokens, EngineError> {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut files = BTreeMap::new();
-        for (name, content) in [
-            ("vocab.json", r#"{"<|startoftext|>": 0, "<|endoftext|>": 1, "aaaaaaaaaa": 2, "bbbbbbbbbb": 3}"#),
-            ("merges.txt", "#version: 0.2\naaaaaaaaaa bbbbbbbbbb\n"),
-        ] {
+        let written = files.iter().map(|(name, content)| {
             let path = folder.path().join(name);
             fs::write(&path, content).expect("write");
-            files.insert(format!("tokenizer/{name}"), path);
-        }
-        let refused = Tokens::load(&Repository::new(files), "tokenizer", 77).expect_err("not a tokenizer");
+            (format!("tokenizer/{name}"), path)
+        });
+        Tokens::load(&Repository::new(written.collect::<BTreeMap<_, _>>()), "tokenizer", 77)
+    }
+
+    #[test]
+    fn tokens_that_were_added_to_a_vocabulary_are_refused() {
+        let with = |name, content| {
+            let files = [("vocab.json", VOCABULARY), ("merges.txt", "#version: 0.2\n"), (name, content)];
+            load(&files).map(drop).map_err(|error| error.message())
+        };
+        let settings = "tokenizer_config.json";
+        let usual = r#"{"added_tokens_decoder": {"0": {"content": "<|startoftext|>"}, "1": {"content": "<|endoftext|>"}}}"#;
+        assert_eq!(with(settings, usual), Ok(()));
+        assert_eq!(with("added_tokens.json", r#"{"<|endoftext|>": 1}"#), Ok(()));
+        let inverted = r#"{"added_tokens_decoder": {"4": {"content": "<boat>"}}}"#;
+        let refused = with(settings, inverted).expect_err("an added token");
+        assert_eq!(
+            refused,
+            "tokenizer/tokenizer_config.json: added_tokens_decoder = {\"content\":\"<boat>\"} is not supported"
+        );
+        let refused =
+            with(settings, r#"{"additional_special_tokens": ["<boat>"]}"#).expect_err("a special one");
+        assert!(refused.contains("additional_special_tokens = \"<boat>\""), "{refused}");
+        let refused = with("added_tokens.json", r#"{"<boat>": 4}"#).expect_err("in a file of its own");
+        assert_eq!(refused, "tokenizer/added_tokens.json: <boat> = 4 is not supported");
+    }
+
+    #[test]
+    fn merges_longer_than_every_token_are_an_error_of_the_model() {
+        let vocabulary = r#"{"<|startoftext|>": 0, "<|endoftext|>": 1, "aaaaaaaaaa": 2, "bbbbbbbbbb": 3}"#;
+        let files = [("vocab.json", vocabulary), ("merges.txt", "#version: 0.2\naaaaaaaaaa bbbbbbbbbb\n")];
+        let refused = load(&files).expect_err("not a tokenizer");
         assert!(refused.message().contains("tokenizer of tokenizer"), "{}", refused.message());
     }
 }

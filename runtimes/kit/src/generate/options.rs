@@ -251,8 +251,10 @@ impl Settings {
             if file.is_none() {
                 GENERATION.check_among("config.json", source)?;
             }
-            for name in known.as_object().into_iter().flat_map(Map::keys) {
-                if let Some(value) = source.get(name).filter(|value| !value.is_null()) {
+            for (name, usual) in known.as_object().into_iter().flatten() {
+                // What the model as a whole sets counts before what its decoder sets, as in the reference, unless it is the default.
+                let is_set = settings.get(name).is_some_and(|set| !is_usual(name, set, usual));
+                if let Some(value) = source.get(name).filter(|value| !value.is_null() && !is_set) {
                     settings.insert(name.clone(), value.clone());
                 }
             }
@@ -312,6 +314,19 @@ impl Settings {
             .map_err(|error| invalid_model("the settings of the generation").because(error))?;
         options.check()?;
         Ok(options)
+    }
+}
+
+/// Whether a setting has the value that it has where a file lacks it.
+fn is_usual(name: &str, value: &Value, usual: &Value) -> bool {
+    /// The reference's; here, a number that is absent is the same one.
+    const TOP_K: u64 = 50;
+    match (value, usual) {
+        (Value::Number(value), Value::Number(usual)) => value.as_f64() == usual.as_f64(),
+        // The name of the default of `early_stopping`.
+        (Value::Bool(value), Value::String(usual)) => value.to_string() == *usual,
+        (value, Value::Null) if name == "top_k" => value.as_u64() == Some(TOP_K),
+        (value, usual) => value == usual,
     }
 }
 
@@ -379,6 +394,26 @@ mod tests {
         assert_eq!(why, "generation_config.json: num_beams must be 1 to 16");
         let why = load(&json!({"do_sample": true, "temperature": "hot"}), 1).expect_err("refused").message();
         assert!(why.starts_with("generation_config.json: "), "{why}");
+    }
+
+    #[test]
+    fn a_model_sets_more_than_its_decoder() {
+        let config = json!({
+            "max_length": 16, "num_beams": 4, "early_stopping": true, "length_penalty": 1, "eos_token_id": 3,
+            "decoder": {"max_length": 20, "num_beams": 1, "early_stopping": false, "length_penalty": 2.0, "eos_token_id": 50_256, "min_length": 5},
+        });
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("config.json");
+        fs::write(&path, config.to_string()).expect("write");
+        let repository = Repository::open(BTreeMap::from([("config.json".to_owned(), path)])).expect("files");
+        let options = Settings::load(&repository).expect("known").with(&Value::Null).expect("valid");
+        assert_eq!((options.max_length, options.num_beams), (16, 4));
+        assert_eq!((options.early_stopping, options.ends()), (EarlyStopping::Full, [3].as_slice()));
+        assert_eq!(
+            (options.length_penalty, options.min_length),
+            (2.0, 5),
+            "the model has the default or none"
+        );
     }
 
     #[test]

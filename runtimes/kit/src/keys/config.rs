@@ -1,7 +1,7 @@
 //! `config.json`, by `transformers` 4.57.
 
 use super::{
-    Effect::{OneOf, Used},
+    Effect::{None, OneOf, Used},
     Others, Table,
 };
 
@@ -35,5 +35,8 @@ pub const CONFIG: Table = Table {
         ("max_speech_positions", Used),
         ("max_text_positions", Used),
         ("speaker_embedding_dim", Used),
+        // The function of a model that ranks: scores are from 0 to 1 whatever it is, and the order is the same.
+        ("sentence_transformers", None),
+        ("sbert_ce_default_activation_function", None),
     ],
 };

@@ -1,8 +1,8 @@
 //! `preprocessor_config.json` of models that read images, by `transformers` 4.57 and transformers.js.
 
 use super::{
-    Effect::{None, Only, Used},
-    Others, Table,
+    Effect::{None, OneOf, Only, Used},
+    FLAG, Others, Table,
 };
 
 /// How images become the input of a graph. The class that wrote a file decides on the defaults and on the meaning of some keys.
@@ -14,29 +14,29 @@ pub const IMAGE_PROCESSOR: Table = Table {
     keys: &[
         ("image_processor_type", Used),
         ("feature_extractor_type", Used),
-        ("do_resize", Used),
+        ("do_resize", OneOf(FLAG)),
         ("size", Used),
         ("max_size", Used),
         ("size_divisor", Used),
         ("size_divisibility", Used),
-        ("keep_aspect_ratio", Used),
+        ("keep_aspect_ratio", OneOf(FLAG)),
         ("ensure_multiple_of", Used),
-        ("resample", Used),
-        ("do_center_crop", Used),
+        ("resample", OneOf(&["0", "1", "2", "3", "4", "5"])),
+        ("do_center_crop", OneOf(FLAG)),
         ("crop_size", Used),
         ("crop_pct", Used),
-        ("do_rescale", Used),
+        ("do_rescale", OneOf(FLAG)),
         ("rescale_factor", Used),
-        ("rescale_offset", Used),
-        ("do_normalize", Used),
+        ("rescale_offset", OneOf(FLAG)),
+        ("do_normalize", OneOf(FLAG)),
         ("image_mean", Used),
         ("image_std", Used),
-        ("include_top", Used),
-        ("do_flip_channel_order", Used),
-        ("do_pad", Used),
+        ("include_top", OneOf(FLAG)),
+        ("do_flip_channel_order", OneOf(FLAG)),
+        ("do_pad", OneOf(FLAG)),
         ("pad_size", Used),
-        ("do_thumbnail", Used),
-        ("do_align_long_axis", Used),
+        ("do_thumbnail", OneOf(FLAG)),
+        ("do_align_long_axis", OneOf(FLAG)),
         // Of masks that are given for training.
         ("mask_size", None),
         ("mask_pad_size", None),

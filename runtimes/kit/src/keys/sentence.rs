@@ -1,15 +1,15 @@
-//! Settings of embedding models, by `sentence-transformers` 5.7.
+//! Settings of models that embed or rank, by `sentence-transformers` 5.7.
 
 use super::{
     Effect::{None, OneOf, Only, Used},
-    Others, Table,
+    FLAG, Others, Table,
 };
 
 /// An entry of the list of modules.
 pub const MODULE: Table = Table {
     file: "modules.json",
     of: "",
-    about: "Each entry is a step of an embedding model, by `sentence-transformers` 5.7. `type` is a class of that library: `Transformer`, `Pooling`, `Dense`, `LayerNorm`, `Normalize` or `Dropout`; others are refused.",
+    about: "Each entry is a step of a model that embeds or ranks, by `sentence-transformers` 5.7. `type` is a class of that library: `Transformer`, `Pooling`, `Dense`, `LayerNorm`, `Normalize` or `Dropout`, or of a model that ranks `Transformer` alone; others are refused.",
     others: Others::Refused,
     keys: &[("type", Used), ("path", Used), ("idx", None), ("name", None), ("kwargs", Only(&["{}", "[]"]))],
 };
@@ -17,12 +17,12 @@ pub const MODULE: Table = Table {
 /// The network of an embedding model.
 pub const TRANSFORMER: Table = Table {
     file: "sentence_bert_config.json",
-    of: "",
-    about: "How texts are passed to the network.",
+    of: "models that embed",
+    about: "How texts are passed to the network. Older versions named the file after the network, `sentence_roberta_config.json` for one; the first that is not empty counts.",
     others: Others::Refused,
     keys: &[
         ("max_seq_length", Used),
-        ("do_lower_case", Used),
+        ("do_lower_case", OneOf(FLAG)),
         ("transformer_task", Only(&["\"feature-extraction\""])),
         (
             "modality_config",
@@ -48,13 +48,13 @@ pub const POOLING: Table = Table {
     others: Others::Refused,
     keys: &[
         ("pooling_mode", Used),
-        ("pooling_mode_cls_token", Used),
-        ("pooling_mode_max_tokens", Used),
-        ("pooling_mode_mean_tokens", Used),
-        ("pooling_mode_mean_sqrt_len_tokens", Used),
-        ("pooling_mode_weightedmean_tokens", Used),
-        ("pooling_mode_lasttoken", Used),
-        ("include_prompt", Used),
+        ("pooling_mode_cls_token", OneOf(FLAG)),
+        ("pooling_mode_max_tokens", OneOf(FLAG)),
+        ("pooling_mode_mean_tokens", OneOf(FLAG)),
+        ("pooling_mode_mean_sqrt_len_tokens", OneOf(FLAG)),
+        ("pooling_mode_weightedmean_tokens", OneOf(FLAG)),
+        ("pooling_mode_lasttoken", OneOf(FLAG)),
+        ("include_prompt", OneOf(FLAG)),
         // Those of the graph count.
         ("embedding_dimension", None),
         ("word_embedding_dimension", None),
@@ -68,7 +68,7 @@ pub const DENSE: Table = Table {
     about: "A layer after the pooling.",
     others: Others::Refused,
     keys: &[
-        ("bias", Used),
+        ("bias", OneOf(FLAG)),
         (
             "activation_function",
             OneOf(&[
@@ -116,7 +116,7 @@ pub const DROPOUT: Table = Table {
 /// Prompts.
 pub const SENTENCE_TRANSFORMERS: Table = Table {
     file: "config_sentence_transformers.json",
-    of: "",
+    of: "models that embed",
     about: "Prompts and dimensions of an embedding model.",
     others: Others::Refused,
     keys: &[
@@ -126,6 +126,45 @@ pub const SENTENCE_TRANSFORMERS: Table = Table {
         ("model_type", Only(&["\"SentenceTransformer\""])),
         // Who receives vectors compares them.
         ("similarity_fn_name", None),
+        ("__version__", None),
+    ],
+};
+
+/// The network of a model that ranks.
+pub const RANKING_TRANSFORMER: Table = Table {
+    file: "sentence_bert_config.json",
+    of: "models that rank",
+    about: "How pairs of texts are passed to the network.",
+    others: Others::Refused,
+    keys: &[
+        ("max_seq_length", Used),
+        ("do_lower_case", OneOf(FLAG)),
+        ("transformer_task", Only(&["\"sequence-classification\""])),
+        ("modality_config", Only(&["{\"text\":{\"method\":\"forward\",\"method_output_name\":\"logits\"}}"])),
+        ("module_output_name", Only(&["\"scores\""])),
+        ("processing_kwargs", Only(&["{}"])),
+        ("unpad_inputs", None),
+        ("model_args", Only(&["{}", "{\"trust_remote_code\":true}"])),
+        ("model_kwargs", Only(&["{}", "{\"trust_remote_code\":true}"])),
+        ("tokenizer_args", Only(&["{}", "{\"trust_remote_code\":true}"])),
+        ("processor_kwargs", Only(&["{}", "{\"trust_remote_code\":true}"])),
+        ("config_args", Only(&["{}", "{\"trust_remote_code\":true}"])),
+        ("config_kwargs", Only(&["{}", "{\"trust_remote_code\":true}"])),
+    ],
+};
+
+/// Prompts of a model that ranks.
+pub const RANKING: Table = Table {
+    file: "config_sentence_transformers.json",
+    of: "models that rank",
+    about: "Prompts before a query: the default one, since a job names none.",
+    others: Others::Refused,
+    keys: &[
+        ("prompts", Used),
+        ("default_prompt_name", Used),
+        ("model_type", Only(&["\"CrossEncoder\""])),
+        // Scores are from 0 to 1 whatever the function is: the order is the same.
+        ("activation_fn", None),
         ("__version__", None),
     ],
 };

@@ -2,7 +2,7 @@
 
 use super::{
     Effect::{None, OneOf, Only, Used},
-    Others, Table,
+    FLAG, Others, Table,
 };
 
 /// How sound becomes the input of a graph.
@@ -25,7 +25,7 @@ pub const FEATURE_EXTRACTOR: Table = Table {
         ("hop_length", Used),
         ("n_fft", Used),
         ("chunk_length", Used),
-        ("do_normalize", Used),
+        ("do_normalize", OneOf(FLAG)),
         ("padding_value", Only(&["0"])),
         ("padding_side", Only(&["\"right\""])),
         ("dither", Only(&["0"])),

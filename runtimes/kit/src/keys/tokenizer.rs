@@ -2,7 +2,7 @@
 
 use super::{
     Effect::{None, OneOf, Only, Used},
-    Others, Table,
+    FLAG, Others, Table,
 };
 
 /// How texts become tokens, beside `tokenizer.json`. What a key means depends on the class.
@@ -27,22 +27,24 @@ pub const TOKENIZER: Table = Table {
         ("max_len", Used),
         ("model_input_names", Used),
         ("truncation_side", Used),
-        ("clean_up_tokenization_spaces", Used),
-        ("do_lower_case", Used),
-        ("strip_accents", Used),
-        ("tokenize_chinese_chars", Used),
-        ("add_prefix_space", Used),
-        ("trim_offsets", Used),
-        ("add_bos_token", Used),
-        ("add_eos_token", Used),
-        ("legacy_behaviour", Used), // words: ok
+        ("clean_up_tokenization_spaces", OneOf(FLAG)),
+        ("do_lower_case", OneOf(FLAG)),
+        ("strip_accents", OneOf(FLAG)),
+        ("tokenize_chinese_chars", OneOf(FLAG)),
+        ("add_prefix_space", OneOf(FLAG)),
+        ("trim_offsets", OneOf(FLAG)),
+        ("add_bos_token", OneOf(FLAG)),
+        ("add_eos_token", OneOf(FLAG)),
+        ("legacy_behaviour", OneOf(FLAG)), // words: ok
         ("chat_template", Used),
         ("word_delimiter_token", Used),
         ("replace_word_delimiter_char", Used),
-        ("normalize", Used),
-        ("add_blank", Used),
+        ("normalize", OneOf(FLAG)),
+        ("add_blank", OneOf(FLAG)),
         // Wav2Vec2 with a vocabulary for each language.
         ("target_lang", Used),
+        // VITS: letters of Romanian. Whisper's is that of a job.
+        ("language", Used),
         ("split_special_tokens", Only(&["false"])),
         ("from_slow", Only(&["false"])),
         ("phonemize", Only(&["false"])),
@@ -90,7 +92,6 @@ pub const TOKENIZER: Table = Table {
         ("src_lang", None),
         ("tgt_lang", None),
         ("source_lang", None),
-        ("language", None),
         ("task", None),
         ("predict_timestamps", None),
         // Of calls that the tasks here do not make, or make with values of their own.

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokenizers::{
-    Decoder as _, Encoding, Model as _, PostProcessor as _, PostProcessorWrapper, Tokenizer,
-    TruncationDirection, TruncationParams, TruncationStrategy, truncate_encodings,
+    Decoder as _, Encoding, Model as _, NormalizerWrapper, PostProcessor as _, PostProcessorWrapper,
+    Tokenizer, TruncationDirection, TruncationParams, TruncationStrategy,
+    normalizers::{Lowercase, Sequence},
+    truncate_encodings,
 };
 
 use crate::{
@@ -17,6 +19,10 @@ use crate::{
 
 /// Maximum size of a text in bytes.
 pub const MAX_TEXT_BYTES: usize = 2 << 20;
+/// Minimum of the maximum number of tokens.
+const MIN_LENGTH: f64 = 8.0;
+/// Maximum number of tokens where no setting names one.
+const USUAL_LENGTH: usize = 8192;
 /// Models that add the vector of a type to that of its token, and none without types.
 const TYPED: [&str; 5] = ["ctrl", "flaubert", "gpt2", "xlm", "xlnet"];
 /// What is at fault if the library panics: it trusts most of what a tokenizer states.
@@ -30,6 +36,8 @@ pub struct Tokens {
     frame: Option<PostProcessorWrapper>,
     /// Maximum number of tokens of the model, with special tokens.
     pub max_length: usize,
+    /// Number of tokens for which the network has positions, if they are limited.
+    positions: Option<usize>,
     /// Pads shorter texts.
     pub pad_id: i64,
     /// Where texts that are too long are truncated.
@@ -61,7 +69,8 @@ impl Tokens {
         tokenizer.with_truncation(None).map_err(|error| invalid_model("tokenizer.json").because(error))?;
         let frame = tokenizer.get_post_processor().cloned();
         tokenizer.with_post_processor(None::<PostProcessorWrapper>);
-        let max_length = longest(&repository.config, &settings);
+        let positions = positions(&repository.config);
+        let max_length = longest(positions, &settings)?;
         let pad = repository.config.get("pad_token_id").and_then(Value::as_i64);
         let special = |name: &str| specials::named(&settings, &repository.config, name);
         let pad = special("pad_token").and_then(|token| tokenizer.token_to_id(&token)).map(i64::from).or(pad);
@@ -71,6 +80,7 @@ impl Tokens {
             tokenizer,
             frame,
             max_length,
+            positions,
             pad_id: pad.unwrap_or(0),
             cut_side,
             without_types,
@@ -82,6 +92,40 @@ impl Tokens {
     /// The tokenizer itself.
     pub fn inner(&self) -> &Tokenizer {
         &self.tokenizer
+    }
+
+    /// The maximum number of tokens by a setting that overrides the tokenizer's, but not the positions of the network.
+    pub fn max_length_by(&self, setting: Option<usize>) -> usize {
+        let within = |most: usize| self.positions.map_or(most, |positions| most.min(positions));
+        setting.map_or(self.max_length, within)
+    }
+
+    /// Reads texts in lower case from now on, but not the special tokens in them.
+    pub fn lower_case(&mut self) -> Result<(), EngineError> {
+        let is_lowercase = |own: &NormalizerWrapper| matches!(own, NormalizerWrapper::Lowercase(_));
+        let own = self.tokenizer.get_normalizer().cloned();
+        let has_lowercase = match &own {
+            Some(NormalizerWrapper::Sequence(all)) => all.as_ref().iter().any(is_lowercase),
+            Some(normalizer) => is_lowercase(normalizer),
+            None => false,
+        };
+        if !has_lowercase {
+            let all = [NormalizerWrapper::Lowercase(Lowercase)].into_iter().chain(own).collect();
+            let all = NormalizerWrapper::Sequence(Sequence::new(all));
+            let changed = self.tokenizer.with_normalizer(Some(all)).err();
+            if let Some(error) = changed {
+                return Err(invalid_model("the tokenizer cannot read lower case").because(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of tokens that a prompt has before a text: a special token at its end follows the text instead.
+    pub fn prompt_length(&self, prompt: &str) -> Result<usize, EngineError> {
+        let encoding = self.encode(prompt)?;
+        let added = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder();
+        let ends = encoding.get_ids().last().and_then(|id| added.get(id)).is_some_and(|token| token.special);
+        Ok(encoding.len() - usize::from(ends))
     }
 
     /// The tokens of a text with special tokens; offsets count characters.
@@ -180,11 +224,11 @@ impl Tokens {
     }
 
     /// A pair of texts of which the longer one is truncated until both fit.
-    pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoding, EngineError> {
+    pub fn encode_pair(&self, first: &str, second: &str, max_length: usize) -> Result<Encoding, EngineError> {
         let (first, second) = (self.bare(first)?, self.bare(second)?);
         let frame = self.frame.as_ref().map_or(0, |frame| frame.added_tokens(true));
         let cut = TruncationParams {
-            max_length: self.max_length.saturating_sub(frame),
+            max_length: max_length.saturating_sub(frame),
             stride: 0,
             strategy: TruncationStrategy::LongestFirst,
             direction: self.cut_side,
@@ -292,10 +336,12 @@ pub fn check(text: &str, what: &str) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The minimum of the model's and the tokenizer's settings.
-fn longest(config: &Value, settings: &Value) -> usize {
-    let number =
-        |value: &Value, name: &str| value.get(name).and_then(Value::as_f64).filter(|&number| number >= 1.0);
+fn number(value: &Value, name: &str) -> Option<f64> {
+    value.get(name).and_then(Value::as_f64).filter(|&number| number >= 1.0)
+}
+
+/// The number of tokens for which a network has positions; `None` without a limit.
+fn positions(config: &Value) -> Option<usize> {
     let positions = number(config, "max_position_embeddings").or_else(|| number(config, "n_positions"));
     // These models count positions from the padding token.
     let kind = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
@@ -306,12 +352,19 @@ fn longest(config: &Value, settings: &Value) -> usize {
         _ => 0.0,
     };
     // Models with relative positions have no maximum.
-    let bound =
-        positions.filter(|_| !matches!(kind, "t5" | "mt5" | "deberta-v2")).map(|count| count - offset);
-    let configured = number(settings, "model_max_length").or_else(|| number(settings, "max_len"));
-    let configured = configured.filter(|&configured| configured < 1e9);
-    let minimum = bound.into_iter().chain(configured).fold(f64::INFINITY, f64::min);
-    if minimum.is_finite() { minimum.max(8.0) as usize } else { 8192 }
+    let bounded = positions.filter(|_| !matches!(kind, "t5" | "mt5" | "deberta-v2"));
+    bounded.map(|count| (count - offset).max(MIN_LENGTH) as usize)
+}
+
+/// The minimum of the network's positions and the tokenizer's setting.
+fn longest(positions: Option<usize>, settings: &Value) -> Result<usize, EngineError> {
+    let set = ["model_max_length", "max_len"].into_iter().find_map(|key| Some((key, number(settings, key)?)));
+    let set = set.filter(|&(_, most)| most < 1e9);
+    if let Some((key, _)) = set.filter(|&(_, most)| most < MIN_LENGTH) {
+        return Err(unsupported("tokenizer_config.json", key, &settings[key]));
+    }
+    let set = set.map(|(_, most)| most as usize);
+    Ok(positions.into_iter().chain(set).min().unwrap_or(USUAL_LENGTH))
 }
 
 /// Removes the spaces that word-based tokenizers leave before punctuation and in English contractions.
@@ -381,6 +434,66 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_setting_overrides_the_length_of_the_tokenizer_but_not_the_positions() {
+        let tokens = |config: Value| {
+            let files = [
+                ("tokenizer.json", lowercase()),
+                ("tokenizer_config.json", json!({"model_max_length": 20})),
+                ("config.json", config),
+            ];
+            of(&files).expect("a tokenizer")
+        };
+        let bert = tokens(json!({"model_type": "bert", "max_position_embeddings": 40}));
+        let lengths = [None, Some(12), Some(30), Some(50)].map(|most| bert.max_length_by(most));
+        assert_eq!(lengths, [20, 12, 30, 40]);
+        let relative = tokens(json!({"model_type": "t5", "n_positions": 40}));
+        assert_eq!(relative.max_length_by(Some(50)), 50);
+    }
+
+    #[test]
+    fn lengths_that_leave_nothing_beside_special_tokens_are_refused() {
+        let load = |settings: Value| {
+            of(&[("tokenizer.json", lowercase()), ("tokenizer_config.json", settings)])
+                .map(|tokens| tokens.max_length)
+                .map_err(|error| error.message())
+        };
+        assert_eq!(load(json!({"model_max_length": 8})), Ok(8));
+        assert_eq!(load(json!({"model_max_length": 1e30})), Ok(8192));
+        let refused = load(json!({"model_max_length": 3})).expect_err("too few");
+        assert_eq!(refused, "tokenizer_config.json: model_max_length = 3 is not supported");
+    }
+
+    #[test]
+    fn a_prompt_is_counted_without_the_token_at_its_end() {
+        let length = |file: &Value| {
+            of(&[("tokenizer.json", file.clone())]).expect("a tokenizer").prompt_length("a b").expect("words")
+        };
+        let mut file = lowercase();
+        assert_eq!(length(&file), 2, "nothing ends the texts of this tokenizer");
+        let end = json!({"id": 3, "content": "</s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true});
+        file["added_tokens"].as_array_mut().expect("a list").push(end);
+        file["post_processor"] = json!({
+            "type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"</s>": {"id": "</s>", "ids": [3], "tokens": ["</s>"]}},
+        });
+        assert_eq!(length(&file), 2, "the end follows the text");
+    }
+
+    #[test]
+    fn texts_in_lower_case_keep_their_special_tokens() {
+        let mut file = lowercase();
+        file["normalizer"] = Value::Null;
+        file["added_tokens"][0]["normalized"] = false.into();
+        let mut tokens = of(&[("tokenizer.json", file)]).expect("a tokenizer");
+        let ids = |tokens: &Tokens| tokens.encode("A b [UNK]").expect("words").get_ids().to_vec();
+        assert_eq!(ids(&tokens), [0, 2, 0]);
+        tokens.lower_case().expect("a normalizer");
+        assert_eq!(ids(&tokens), [1, 2, 0]);
+        assert_eq!(tokens.encode("[UNK]").expect("one token").len(), 1, "it is not read as words");
+    }
+
+    #[test]
     fn the_space_beside_a_text_is_without_the_special_tokens_of_a_pair() {
         let mut file = lowercase();
         file["post_processor"] = json!({"type": "RobertaProcessing", "sep": ["b", 2], "cls": ["a", 1], "trim_offsets": true, "add_prefix_space": false});
@@ -401,7 +514,7 @@ pub(crate) mod tests {
             .expect("a tokenizer")
         };
         let types = |class: &str| {
-            let pair = load(class, "bert").encode_pair("a", "b").expect("words");
+            let pair = load(class, "bert").encode_pair("a", "b", 8).expect("words");
             (pair.get_ids().to_vec(), pair.get_type_ids().to_vec())
         };
         assert_eq!(types("PreTrainedTokenizerFast"), (vec![1, 2], vec![0, 1]));

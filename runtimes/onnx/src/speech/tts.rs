@@ -2,7 +2,7 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`vits`] | VITS, which computes all samples of a text at once |
+//! | [`vits`], [`letters`] | VITS, which computes all samples of a text at once, and its tokenizer |
 //! | [`supertonic`] | Supertonic, which removes noise from the sound of a text in steps |
 //! | [`speecht5`] | SpeechT5, which generates a spectrogram step by step for a vocoder |
 //! | [`speaker`] | speaker embeddings of SpeechT5 |
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use crate::task::Loader;
 
 pub mod characters;
+pub mod letters;
 pub mod numbers;
 pub mod speaker;
 pub mod speecht5;

@@ -9,8 +9,9 @@ use island_runtimes_kit::{
 };
 use ndarray::{Array1, ArrayD, ArrayView2, Axis, Ix2};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::sentence::Sentences;
 use crate::{
     batch::{Batcher, Row, RowResults, output},
     task::Loader,
@@ -59,12 +60,9 @@ struct Embedder {
     /// What follows the pooling.
     modules: Vec<Module>,
     normalises: bool,
-    lower_cases: bool,
-    prompts: Map<String, Value>,
-    default_prompt: Option<String>,
+    sentences: Sentences,
     /// The first numbers of an embedding that are its answer, where a job names no number.
     dimensions: Option<usize>,
-    max_length: usize,
     /// Whether pooling includes the tokens of the prompt.
     pools_prompt: bool,
 }
@@ -72,35 +70,23 @@ struct Embedder {
 /// Loads an embedding model.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let repository = &loader.repository;
-    let tokens = Tokens::load(repository)?;
+    let mut tokens = Tokens::load(repository)?;
     let graph = loader.text_graph(&tokens)?;
     let has_modules = graph.graph().outputs().iter().any(|name| name == SENTENCE);
     let found = modules::load(repository, has_modules)?;
     let pool = found.pooling;
-    let named = repository.json(SENTENCE_TRANSFORMERS.file)?.unwrap_or_default();
-    SENTENCE_TRANSFORMERS.check(&named)?;
-    let sentence = repository.json(TRANSFORMER.file)?.unwrap_or_default();
-    TRANSFORMER.check(&sentence)?;
+    let sentences = Sentences::load(loader, &mut tokens, &TRANSFORMER, &SENTENCE_TRANSFORMERS)?;
     let pooling = match loader.settings.get("pooling").and_then(Value::as_str) {
         Some(name) => vec![by_name(name)?],
         None => by_file(&pool)?,
     };
     let normalises = loader.settings.get("normalize").and_then(Value::as_bool);
-    let configured = sentence.get("max_seq_length").and_then(Value::as_u64).map(|most| most as usize);
-    let prompts = loader.setting("prompts", &named).and_then(Value::as_object).cloned().unwrap_or_default();
-    let default_prompt = loader.setting("default_prompt_name", &named).and_then(Value::as_str);
-    if let Some(name) = default_prompt.filter(|name| !prompts.contains_key(*name)) {
-        return Err(unsupported(SENTENCE_TRANSFORMERS.file, "default_prompt_name", &name.into()));
-    }
     Ok(Box::new(Embedder {
         pooling,
         normalises: normalises.unwrap_or(found.normalises),
         modules: found.after,
-        lower_cases: sentence.get("do_lower_case").and_then(Value::as_bool).unwrap_or(false),
-        default_prompt: default_prompt.map(str::to_owned),
-        prompts,
-        dimensions: dimensions(&named)?,
-        max_length: configured.unwrap_or(tokens.max_length).min(tokens.max_length),
+        dimensions: dimensions(&sentences.library)?,
+        sentences,
         pools_prompt: pool.get("include_prompt").and_then(Value::as_bool).unwrap_or(true),
         tokens,
         graph,
@@ -155,10 +141,9 @@ fn by_file(pool: &Value) -> Result<Vec<Pooling>, EngineError> {
 
 impl Embedder {
     fn prompt(&self, named: Option<&str>) -> Result<&str, EngineError> {
-        let Some(name) = named.or(self.default_prompt.as_deref()) else { return Ok("") };
-        let text = self.prompts.get(name).and_then(Value::as_str);
-        text.ok_or_else(|| {
-            let known: Vec<&str> = self.prompts.keys().map(String::as_str).collect();
+        let Some(name) = named.or(self.sentences.default_prompt.as_deref()) else { return Ok("") };
+        self.sentences.prompt(name).ok_or_else(|| {
+            let known: Vec<&str> = self.sentences.prompts.keys().map(String::as_str).collect();
             invalid_input(format!("the model has no prompt {name:?}; it has: {}", known.join(", ")))
         })
     }
@@ -212,18 +197,13 @@ impl Pipeline for Embedder {
             return Err(invalid_input(format!("input must be 1 to {MAX_TEXTS} texts")));
         }
         let prompt = self.prompt(prompt.as_deref())?;
-        let skipped = if self.pools_prompt || prompt.is_empty() {
-            0
-        } else {
-            // The end token of the prompt is absent in the joined text.
-            self.tokens.encode(prompt)?.len().saturating_sub(1)
-        };
+        let skipped =
+            if self.pools_prompt || prompt.is_empty() { 0 } else { self.tokens.prompt_length(prompt)? };
         let mut encodings = Vec::with_capacity(texts.len());
         for text in &texts {
             tokens::check(text, "a text of input")?;
             let whole = format!("{prompt}{text}");
-            let whole = if self.lower_cases { whole.to_lowercase() } else { whole };
-            encodings.push(self.tokens.encode_cut(&whole, None, self.max_length, 0)?);
+            encodings.push(self.tokens.encode_cut(&whole, None, self.sentences.max_length, 0)?);
         }
         let results = self.graph.run(encodings.iter().map(Row::of).collect(), job)?;
         let mut embeddings = Vec::with_capacity(texts.len());

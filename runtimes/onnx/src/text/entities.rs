@@ -15,7 +15,7 @@ use island_runtimes_kit::{
 use ndarray::{Array2, Axis, Ix2};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokenizers::Encoding;
+use tokenizers::{Encoding, ModelWrapper};
 
 use super::gliner::Gliner;
 use crate::{
@@ -106,9 +106,20 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
     let graph = loader.text_graph(&tokens)?;
     let classes = scores::class_count(&loader.repository);
-    let marks_continuation = matches!(tokens.inner().get_model(), tokenizers::ModelWrapper::WordPiece(_));
+    let marks_continuation = has_prefix(tokens.inner().get_model());
     let labels = scores::labels(&loader.repository, classes);
     Ok(Box::new(Tagger::Own(Labeller { tokens, graph, labels, marks_continuation })))
+}
+
+/// Whether tokens that continue a word have a prefix.
+fn has_prefix(model: &ModelWrapper) -> bool {
+    match model {
+        ModelWrapper::WordPiece(pieces) => !pieces.continuing_subword_prefix.is_empty(),
+        ModelWrapper::BPE(pairs) => {
+            pairs.continuing_subword_prefix.as_ref().is_some_and(|prefix| !prefix.is_empty())
+        }
+        _ => false,
+    }
 }
 
 impl Labeller {
@@ -313,4 +324,28 @@ fn join(scored: &mut Vec<TokenScores>, next: Vec<TokenScores>) {
     };
     scored.truncate(middle);
     scored.extend(next.into_iter().filter(|token| token.start >= at));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_marks_tokens_that_continue_a_word_whatever_the_model() {
+        let of = |model: Value| has_prefix(&serde_json::from_value(model).expect("a model"));
+        let pieces = |prefix: &str| {
+            json!({
+                "type": "WordPiece", "vocab": {"a": 0}, "unk_token": "a", "max_input_chars_per_word": 100,
+                "continuing_subword_prefix": prefix,
+            })
+        };
+        let pairs = |prefix: Value| {
+            json!({
+                "type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": null, "unk_token": "a", "end_of_word_suffix": null,
+                "fuse_unk": false, "continuing_subword_prefix": prefix,
+            })
+        };
+        assert!(of(pieces("##")) && of(pairs("@@".into())));
+        assert!(!of(pieces("")) && !of(pairs("".into())) && !of(pairs(Value::Null)));
+    }
 }

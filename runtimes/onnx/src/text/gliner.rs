@@ -80,6 +80,7 @@ impl Gliner {
         {
             return Err(invalid_input(format!("labels must be 1 to {MAX_LABELS} texts that are not empty")));
         }
+        let labels = &distinct(labels);
         let threshold = threshold.unwrap_or(THRESHOLD);
         let letters: Vec<char> = text.chars().collect();
         let words = words(&letters);
@@ -179,6 +180,17 @@ fn apart(mut found: Vec<Found>) -> Vec<Found> {
     kept
 }
 
+/// Each label once, in the order in which they were first named: the model reads none twice.
+fn distinct(labels: &[String]) -> Vec<String> {
+    let mut distinct: Vec<String> = Vec::with_capacity(labels.len());
+    for label in labels {
+        if !distinct.contains(label) {
+            distinct.push(label.clone());
+        }
+    }
+    distinct
+}
+
 /// Words, with hyphens and underscores inside them, and single other characters.
 fn words(letters: &[char]) -> Vec<Word> {
     let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
@@ -213,6 +225,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_label_that_is_named_twice_is_read_once() {
+        let labels = ["person", "city", "person"].map(str::to_owned);
+        assert_eq!(distinct(&labels), ["person", "city"]);
+    }
 
     #[test]
     fn hyphens_join_words_and_punctuation_is_separate() {

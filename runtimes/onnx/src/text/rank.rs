@@ -3,6 +3,7 @@
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job, parse_input},
+    keys::{RANKING, RANKING_TRANSFORMER},
     pipeline::Pipeline,
     text::{
         scores,
@@ -12,6 +13,7 @@ use island_runtimes_kit::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::sentence::{self, Sentences};
 use crate::{
     batch::{Batcher, Row, output},
     task::Loader,
@@ -31,6 +33,10 @@ struct Input {
 struct CrossEncoder {
     tokens: Tokens,
     graph: Batcher,
+    /// Maximum number of tokens of a pair.
+    max_length: usize,
+    /// The prompt before a query; empty if the model has none.
+    prompt: String,
 }
 
 /// Loads a cross-encoder.
@@ -40,16 +46,21 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         let message = format!("config.json names {classes} classes; a model that ranks has one");
         return Err(invalid_model(message));
     }
-    let tokens = Tokens::load(&loader.repository)?;
+    sentence::check_network_alone(&loader.repository)?;
+    let mut tokens = Tokens::load(&loader.repository)?;
+    let sentences = Sentences::load(loader, &mut tokens, &RANKING_TRANSFORMER, &RANKING)?;
+    let prompt = sentences.default_prompt.as_deref().and_then(|name| sentences.prompt(name));
+    let prompt = prompt.unwrap_or_default().to_owned();
     let graph = loader.text_graph(&tokens)?;
-    Ok(Box::new(CrossEncoder { tokens, graph }))
+    Ok(Box::new(CrossEncoder { tokens, graph, max_length: sentences.max_length, prompt }))
 }
 
 impl CrossEncoder {
     /// The scores of documents, and the number of tokens that were read.
     fn scores(&self, query: &str, documents: &[String], job: &Job) -> Result<(Vec<f32>, u64), EngineError> {
-        let encodings = documents.iter().map(|document| self.tokens.encode_pair(query, document));
-        let encodings = encodings.collect::<Result<Vec<_>, _>>()?;
+        let query = format!("{}{query}", self.prompt);
+        let encoded = |document: &String| self.tokens.encode_pair(&query, document, self.max_length);
+        let encodings = documents.iter().map(encoded).collect::<Result<Vec<_>, _>>()?;
         let read = encodings.iter().map(|encoding| encoding.len() as u64).sum();
         let results = self.graph.run(encodings.iter().map(Row::of).collect(), job)?;
         let scores = results.iter().map(|result| {

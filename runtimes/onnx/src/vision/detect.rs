@@ -123,8 +123,9 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         };
         Detector { graph, head, labels }
     } else {
-        let grid = Grid::of(&graph, loader)?;
-        let labels = grid_labels(&graph, &loader.repository, labels);
+        let names = grid_names(&graph, &loader.repository);
+        let grid = Grid::of(&graph, loader, names.as_ref().map(Vec::len))?;
+        let labels = names.unwrap_or(labels);
         Detector { graph, head: Head::Grid(grid), labels }
     };
     Ok(Box::new(detector))
@@ -142,12 +143,12 @@ fn check_padding(class: &str, pad: Option<(u32, u32)>, has_mask: bool) -> Result
     }
 }
 
-/// The names of a grid's classes are in the graph's metadata, if the settings lack them.
-fn grid_labels(graph: &Graph, repository: &Repository, labels: Vec<String>) -> Vec<String> {
-    if repository.config.get("id2label").is_some() {
-        return labels;
+/// The names of a grid's classes: those of the settings, or else of the graph's metadata.
+fn grid_names(graph: &Graph, repository: &Repository) -> Option<Vec<String>> {
+    if repository.config.get("id2label").is_some_and(|names| !names.is_null()) {
+        return Some(super::labels(repository));
     }
-    graph.metadata("names").map_or(labels, |names| grid::names(&names))
+    graph.metadata("names").map(|names| grid::names(&names)).filter(|names| !names.is_empty())
 }
 
 impl Detector {

@@ -109,7 +109,7 @@ impl Preprocessor {
             None => processor_defaults.filter,
         };
         let crop = if flag("do_center_crop", processor_defaults.crop.is_some()) {
-            Some(size::pair(file, "crop_size")?.or(processor_defaults.crop).unwrap_or((224, 224)))
+            Some(size::pair_only(file, "crop_size")?.or(processor_defaults.crop).unwrap_or((224, 224)))
         } else {
             None
         };
@@ -124,7 +124,7 @@ impl Preprocessor {
         let is_bgr = flag("do_flip_channel_order", processor_defaults.is_bgr);
         // Pages are padded to their size, whatever this is.
         let pads = flag("do_pad", true) && !processor_defaults.is_page;
-        let pad = if pads { size::pair(file, "pad_size")? } else { None };
+        let pad = if pads { size::pair_only(file, "pad_size")? } else { None };
         let offset = if flag("do_rescale", true) && flag("rescale_offset", false) { 1.0 } else { 0.0 };
         let divides_twice = processor_defaults.divides_twice && flag("include_top", true);
         // The second division happens whether pixels are normalized or not.

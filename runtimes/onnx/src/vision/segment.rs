@@ -12,6 +12,7 @@ use island_runtimes_graph::Graph;
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
     job::{Answer, Job, parse_input},
+    keys::unsupported,
     media::{
         gray, picture,
         segment::{Segment, small_enough},
@@ -71,9 +72,17 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         let preprocessor = Preprocessor::load(&loader.repository)?;
         Box::new(semantic::Semantic { graph, preprocessor, labels: super::labels(&loader.repository) })
     } else {
+        check_masks(graph.outputs(), &loader.repository.config)?;
         Box::new(foreground::Foreground::load(loader, graph)?)
     };
     Ok(Box::new(Segmenter(head)))
+}
+
+/// Refuses queries of other names than DETR's: the first of their outputs is not a mask.
+fn check_masks(outputs: &[String], config: &Value) -> Result<(), EngineError> {
+    const KEY: &str = "model_type";
+    let has_queries = outputs.iter().any(|output| output.ends_with("queries_logits"));
+    if has_queries { Err(unsupported("config.json", KEY, &config[KEY])) } else { Ok(()) }
 }
 
 impl Pipeline for Segmenter {
@@ -102,4 +111,18 @@ fn part(plane: &Array2<u32>, value: u32, label: String, score: Option<f32>) -> R
 
 fn name(graph: &Graph) -> Vec<String> {
     vec![graph.name().to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_of_other_names_are_refused() {
+        let names = ["class_queries_logits", "masks_queries_logits"].map(str::to_owned);
+        let refused =
+            check_masks(&names, &json!({"model_type": "maskformer"})).expect_err("queries").message();
+        assert_eq!(refused, "config.json: model_type = \"maskformer\" is not supported");
+        check_masks(&["d0".to_owned()], &Value::Null).expect("one mask");
+    }
 }

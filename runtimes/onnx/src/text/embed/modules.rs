@@ -11,11 +11,11 @@ use ndarray::{Array1, Array2};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde_json::Value;
 
+use crate::text::sentence;
+
 /// `torch.nn.LayerNorm`'s.
 const EPSILON: f32 = 1e-5;
 const FILE: &str = "modules.json";
-/// Begins the names of the reference's own classes.
-const LIBRARY: &str = "sentence_transformers.";
 
 /// A step after the pooling.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,8 +71,7 @@ pub(super) fn load(repository: &Repository, has_modules: bool) -> Result<Modules
         MODULE.check(module)?;
         let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();
         let path = module.get("path").and_then(Value::as_str).unwrap_or_default();
-        // A repository's own code may have classes of the same names.
-        let class = kind.strip_prefix(LIBRARY).and_then(|name| name.rsplit('.').next()).unwrap_or_default();
+        let class = sentence::class(kind);
         if modules.normalises && !matches!(class, "Normalize" | "Dropout") {
             modules.after.push(Module::Normalize);
             modules.normalises = false;

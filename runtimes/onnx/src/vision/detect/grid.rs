@@ -1,12 +1,16 @@
 //! Grids of boxes: `[1, 4 + C, N]`, or `[1, N, 6]` if the graph has filtered them.
+//!
+//! Other networks of the same family have other numbers in a grid of the same form: those of YOLOv5 have a score of their own beside those of the
+//! classes, those that find poses or segments more numbers behind them. They are refused.
 
 use image::{Rgb, RgbImage};
 use island_runtimes_graph::{Feeds, Graph};
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
+    keys::unsupported,
     media::resize::interpolated,
 };
-use ndarray::{ArrayView2, Axis, Ix3, s};
+use ndarray::{ArrayView1, ArrayView2, Axis, Ix3, s};
 use serde_json::Value;
 
 use super::{Found, overlap};
@@ -34,6 +38,8 @@ pub struct Grid {
     /// Width and height of the input.
     size: (u32, u32),
     overlap: f32,
+    /// Number of classes, if they have names.
+    classes: Option<usize>,
 }
 
 /// Position of the image in the input.
@@ -47,8 +53,12 @@ struct Fit {
 }
 
 impl Grid {
-    /// The grid of a graph.
-    pub fn of(graph: &Graph, loader: &Loader<'_>) -> Result<Self, EngineError> {
+    /// The grid of a graph, with this number of classes if they have names.
+    pub fn of(graph: &Graph, loader: &Loader<'_>, classes: Option<usize>) -> Result<Self, EngineError> {
+        const TASK: &str = "task";
+        if let Some(task) = graph.metadata(TASK).filter(|task| task != "detect") {
+            return Err(unsupported(graph.name(), TASK, &task.into()));
+        }
         let configured =
             graph.metadata("imgsz").and_then(|size| serde_json::from_str::<[u32; 2]>(&size).ok());
         let configured = configured.map(|[height, width]| (width, height));
@@ -61,7 +71,7 @@ impl Grid {
         }
         let overlap =
             loader.settings.get("overlap").and_then(Value::as_f64).map_or(OVERLAP, |share| share as f32);
-        Ok(Self { size, overlap })
+        Ok(Self { size, overlap, classes })
     }
 
     /// Detections in an image.
@@ -76,15 +86,12 @@ impl Grid {
         let boxes = boxes.index_axis(Axis(0), 0);
         let bounds = (picture.width() as f32, picture.height() as f32);
         if boxes.ncols() == 6 && boxes.nrows() > 6 {
-            let whole = boxes.rows().into_iter().filter(|row| row[4] > threshold).take(MAX_GUESSES);
-            let found = whole.map(|row| Found {
-                class: row[5].max(0.0) as usize,
-                score: row[4],
-                corners: fit.back([row[0], row[1], row[2], row[3]], bounds),
-            });
-            return Ok(found.take(MOST).collect());
+            let mut whole = filtered(boxes, threshold)?;
+            whole.truncate(MOST);
+            whole.iter_mut().for_each(|found| found.corners = fit.back(found.corners, bounds));
+            return Ok(whole);
         }
-        let mut found = raw(boxes, threshold)?;
+        let mut found = raw(boxes, threshold, self.classes)?;
         if found.len() > MAX_GUESSES {
             found.sort_by(|a, b| b.score.total_cmp(&a.score));
             found.truncate(MAX_GUESSES);
@@ -95,10 +102,35 @@ impl Grid {
     }
 }
 
+/// Boxes above a score: each row is two corners, a score and a class.
+fn filtered(boxes: ArrayView2<'_, f32>, threshold: f32) -> Result<Vec<Found>, EngineError> {
+    let rows = boxes.rows();
+    let whole = rows.into_iter().filter(|row| row[4] > threshold).take(MAX_GUESSES);
+    let found = |row: ArrayView1<'_, f32>| {
+        // The score of the only class of a network whose boxes are not filtered.
+        if row[5].fract() != 0.0 {
+            return Err(invalid_model(format!("the graph gives the class {} of a box", row[5])));
+        }
+        let corners = [row[0], row[1], row[2], row[3]];
+        Ok(Found { class: row[5].max(0.0) as usize, score: row[4], corners })
+    };
+    whole.map(found).collect()
+}
+
 /// Boxes above a score: each column is a center, a size, and a score per class.
-fn raw(boxes: ArrayView2<'_, f32>, threshold: f32) -> Result<Vec<Found>, EngineError> {
+fn raw(boxes: ArrayView2<'_, f32>, threshold: f32, named: Option<usize>) -> Result<Vec<Found>, EngineError> {
     if boxes.nrows() < 5 {
         return Err(invalid_model(format!("the graph has {} numbers per box, fewer than 5", boxes.nrows())));
+    }
+    let given = boxes.nrows() - 4;
+    // Without names, a grid with more classes than boxes is taken for one with boxes in rows.
+    if named.is_some_and(|named| named != given) || (named.is_none() && given > boxes.ncols()) {
+        let names = named.map_or_else(|| "none".to_owned(), |named| named.to_string());
+        return Err(invalid_model(format!(
+            "the graph gives {} numbers for each of {} boxes, a place of 4 and {given} classes, of which {names} have names",
+            boxes.nrows(),
+            boxes.ncols()
+        )));
     }
     let mut found = Vec::new();
     let classes = boxes.slice(s![4.., ..]);
@@ -159,7 +191,42 @@ pub fn names(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use ndarray::Array2;
+
     use super::*;
+
+    #[test]
+    fn grids_with_other_numbers_than_scores_of_classes_are_refused() {
+        let found = |rows: usize, columns: usize, named| {
+            let boxes = Array2::from_elem((rows, columns), 0.9);
+            let found = raw(boxes.view(), 0.5, named).map(|found| found.len());
+            found.map_err(|error| error.message())
+        };
+        assert_eq!(found(7, 20, Some(3)), Ok(20));
+        assert_eq!(found(7, 20, None), Ok(20));
+        for (rows, columns, named) in [
+            // YOLOv5: boxes in rows, with a score of their own.
+            (20, 8, Some(3)),
+            (20, 8, None),
+            // Segments and poses: more numbers behind the scores.
+            (7 + 32, 20, Some(3)),
+            (5 + 51, 80, Some(1)),
+        ] {
+            let refused = found(rows, columns, named).expect_err("other numbers");
+            assert!(refused.contains(&format!("{rows} numbers for each of {columns} boxes")), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_class_that_is_not_a_whole_number_is_refused() {
+        let of = |class: f32| {
+            let rows = Array2::from_shape_fn((8, 6), |(_, place)| if place == 5 { class } else { 0.9 });
+            let found = filtered(rows.view(), 0.5).map_err(|error| error.message())?;
+            Ok::<_, String>(found.iter().map(|one| one.class).collect::<Vec<_>>())
+        };
+        assert_eq!(of(2.0), Ok(vec![2; 8]));
+        assert!(of(0.75).expect_err("a score").contains("the class 0.75"));
+    }
 
     #[test]
     fn class_names_are_read_from_a_python_dictionary() {

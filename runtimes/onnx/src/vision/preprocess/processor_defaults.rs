@@ -151,6 +151,7 @@ impl ProcessorDefaults {
             return Ok(Rule::Divisor(bounded("size_divisor", number("size_divisor").unwrap_or(32.0))?));
         }
         let size = file.get("size").unwrap_or(&Value::Null);
+        size::check(size)?;
         if let Some((width, height)) = self.page(file)? {
             return Ok(Rule::Shortest { edge: width.min(height), longest: None, rounding: Rounding::Down });
         }

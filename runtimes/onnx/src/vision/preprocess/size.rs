@@ -1,9 +1,9 @@
 //! The size of a preprocessed image. The arithmetic, including its rounding, is that of the reference.
 
-use island_runtimes_kit::error::EngineError;
+use island_runtimes_kit::{error::EngineError, keys::unsupported};
 use serde_json::Value;
 
-use super::bounded;
+use super::{FILE, bounded};
 
 /// A side in pixels.
 pub type Side = u32;
@@ -164,12 +164,50 @@ pub fn pair(file: &Value, name: &str) -> Result<Option<(Side, Side)>, EngineErro
     }
 }
 
+/// The same for a setting that has no other form. An error if it has one.
+pub fn pair_only(file: &Value, name: &str) -> Result<Option<(Side, Side)>, EngineError> {
+    match (pair(file, name)?, file.get(name)) {
+        (None, Some(other)) if !other.is_null() => Err(unsupported(FILE, name, other)),
+        (sides, _) => Ok(sides),
+    }
+}
+
+/// Refuses a size in a form that no class has: its default would be used instead.
+pub fn check(size: &Value) -> Result<(), EngineError> {
+    const SIDES: [&str; 6] = ["height", "width", "shortest_edge", "longest_edge", "max_height", "max_width"];
+    let is_known = match size {
+        Value::Null | Value::Number(_) => true,
+        Value::Array(sides) => sides.len() == 2,
+        Value::Object(sides) => SIDES.iter().any(|side| sides.contains_key(*side)),
+        _ => false,
+    };
+    if is_known { Ok(()) } else { Err(unsupported(FILE, "size", size)) }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
     use crate::vision::preprocess::Preprocessor;
+
+    #[test]
+    fn sizes_in_an_unknown_form_are_refused() {
+        for (name, value) in [
+            ("size", json!("48")),
+            ("size", json!({"edge": 48})),
+            ("size", json!([48])),
+            ("crop_size", json!({"shortest_edge": 48})),
+            ("crop_size", json!("48")),
+            ("pad_size", json!({"height": 48})),
+        ] {
+            let mut file =
+                json!({"image_processor_type": "CLIPImageProcessor", "do_center_crop": true, "do_pad": true});
+            file[name] = value.clone();
+            let refused = Preprocessor::of(&file).expect_err("unknown form").message();
+            assert_eq!(refused, format!("preprocessor_config.json: {name} = {value} is not supported"));
+        }
+    }
 
     fn target(file: Value, size: (u32, u32)) -> (u32, u32) {
         Preprocessor::of(&file).expect("settings").rule.expect("a rule").target(size)

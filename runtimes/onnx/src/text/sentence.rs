@@ -1,0 +1,161 @@
+//! What `sentence-transformers` writes beside a network: the length and case of texts, and prompts before them.
+
+use island_runtimes_kit::{
+    error::EngineError,
+    keys::{MODULE, Table, unsupported},
+    repository::Repository,
+    text::tokens::Tokens,
+};
+use serde_json::{Map, Value};
+
+use crate::task::Loader;
+
+/// Begins the names of the reference's own classes.
+const LIBRARY: &str = "sentence_transformers.";
+/// Names of the settings of a network: older versions named the file after it. The first that is not empty counts.
+const NETWORKS: [&str; 7] = [
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+];
+
+/// How texts are read.
+#[derive(Debug)]
+pub(super) struct Sentences {
+    /// Maximum number of tokens of a text or a pair, with special tokens.
+    pub(super) max_length: usize,
+    /// Prompts by name.
+    pub(super) prompts: Map<String, Value>,
+    /// The name of the prompt before texts for which a job names none.
+    pub(super) default_prompt: Option<String>,
+    /// `config_sentence_transformers.json`.
+    pub(super) library: Value,
+}
+
+impl Sentences {
+    /// Reads the settings of a network and those of the library by these tables, and lets `tokens` read lower case if they require it.
+    pub(super) fn load(
+        loader: &Loader<'_>,
+        tokens: &mut Tokens,
+        network: &Table,
+        library: &Table,
+    ) -> Result<Self, EngineError> {
+        let named = loader.repository.json(library.file)?.unwrap_or_default();
+        library.check(&named)?;
+        let settings = network_settings(&loader.repository, network)?;
+        if settings.get("do_lower_case").and_then(Value::as_bool).unwrap_or(false) {
+            tokens.lower_case()?;
+        }
+        let most = settings.get("max_seq_length").and_then(Value::as_u64).map(|most| most as usize);
+        let prompts = loader.setting("prompts", &named).and_then(Value::as_object).cloned();
+        let prompts = prompts.unwrap_or_default();
+        let default_prompt = loader.setting("default_prompt_name", &named).and_then(Value::as_str);
+        if let Some(name) = default_prompt.filter(|name| !prompts.contains_key(*name)) {
+            return Err(unsupported(library.file, "default_prompt_name", &name.into()));
+        }
+        let default_prompt = default_prompt.map(str::to_owned);
+        Ok(Self { max_length: tokens.max_length_by(most), prompts, default_prompt, library: named })
+    }
+
+    /// The text of a prompt.
+    pub(super) fn prompt(&self, name: &str) -> Option<&str> {
+        self.prompts.get(name).and_then(Value::as_str)
+    }
+}
+
+fn network_settings(repository: &Repository, table: &Table) -> Result<Value, EngineError> {
+    for file in NETWORKS {
+        let settings = repository.json(file)?.unwrap_or_default();
+        table.check_at(file, &settings)?;
+        if settings.as_object().is_some_and(|keys| !keys.is_empty()) {
+            return Ok(settings);
+        }
+    }
+    Ok(Value::Null)
+}
+
+/// The name of a module's class; empty if it is not the reference's: a repository's own code may have classes of the same names.
+pub(super) fn class(kind: &str) -> &str {
+    kind.strip_prefix(LIBRARY).and_then(|name| name.rsplit('.').next()).unwrap_or_default()
+}
+
+/// Rejects modules after the network of a model that ranks: its graph gives the score.
+pub(super) fn check_network_alone(repository: &Repository) -> Result<(), EngineError> {
+    let modules = repository.json(MODULE.file)?.unwrap_or_default();
+    for module in modules.as_array().into_iter().flatten() {
+        MODULE.check(module)?;
+        let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();
+        if class(kind) != "Transformer" {
+            return Err(unsupported(MODULE.file, "type", &kind.into()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use island_runtimes_kit::keys::{RANKING_TRANSFORMER, TRANSFORMER};
+    use serde_json::json;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// The folder must outlive the repository.
+    fn repository(files: &[(&str, Value)]) -> (TempDir, Repository) {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let written = files.iter().map(|(name, content)| {
+            let path = folder.path().join(name);
+            fs::write(&path, content.to_string()).expect("write");
+            ((*name).to_owned(), path)
+        });
+        let repository = Repository::open(written.collect()).expect("a repository");
+        (folder, repository)
+    }
+
+    #[test]
+    fn the_settings_of_a_network_may_have_the_name_of_an_older_version() {
+        let roberta = ("sentence_roberta_config.json", json!({"max_seq_length": 12}));
+        let of = |files: &[(&str, Value)]| {
+            let (_folder, repository) = repository(files);
+            network_settings(&repository, &TRANSFORMER).expect("known")
+        };
+        assert_eq!(of(std::slice::from_ref(&roberta))["max_seq_length"], 12);
+        assert_eq!(of(&[("sentence_bert_config.json", json!({})), roberta.clone()])["max_seq_length"], 12);
+        assert_eq!(
+            of(&[("sentence_bert_config.json", json!({"max_seq_length": 20})), roberta])["max_seq_length"],
+            20
+        );
+        assert_eq!(of(&[]), Value::Null);
+        let (_folder, odd) = repository(&[("sentence_roberta_config.json", json!({"odd": 1}))]);
+        let refused = network_settings(&odd, &TRANSFORMER).expect_err("unknown").message();
+        assert_eq!(refused, "sentence_roberta_config.json: odd = 1 is not supported");
+        let embeds =
+            repository(&[("sentence_bert_config.json", json!({"transformer_task": "feature-extraction"}))]);
+        network_settings(&embeds.1, &RANKING_TRANSFORMER).expect_err("it does not rank");
+    }
+
+    #[test]
+    fn modules_behind_the_network_of_a_model_that_ranks_are_refused() {
+        let network = json!({"idx": 0, "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"});
+        let dense =
+            json!({"idx": 1, "path": "1_Dense", "type": "sentence_transformers.base.modules.dense.Dense"});
+        let check = |modules: Value| {
+            let (_folder, repository) = repository(&[("modules.json", modules)]);
+            check_network_alone(&repository).map_err(|error| error.message())
+        };
+        assert_eq!(check(json!([network])), Ok(()));
+        let refused = check(json!([network, dense])).expect_err("a module");
+        assert_eq!(
+            refused,
+            "modules.json: type = \"sentence_transformers.base.modules.dense.Dense\" is not supported"
+        );
+        let (_folder, none) = repository(&[]);
+        check_network_alone(&none).expect("older repositories have no list");
+    }
+}
