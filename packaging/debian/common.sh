@@ -37,7 +37,11 @@ finish() {
     clean
 }
 inside() { nsenter -t "$leader" -m -u -i -p -- /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
-fail() { say "$*"; inside journalctl --no-pager -n 40 -u 'island-*' 2>/dev/null || true; exit 1; }
+fail() {
+    say "$*"
+    { inside systemctl list-units --failed --plain --no-legend --no-pager; inside journalctl --no-pager -n 40 -u 'island-*'; } 2>/dev/null || true
+    exit 1
+}
 until_true() { # WHAT COMMAND...: within a minute
     local what=$1; shift
     for _ in $(seq 300); do if "$@" >/dev/null 2>&1; then return; fi; sleep 0.2; done
@@ -54,6 +58,7 @@ boot() {
     # nspawn adds system call filters, and older ones leave out landlock; a machine has none of them.
     systemd-nspawn --quiet --system-call-filter="landlock_create_ruleset landlock_add_rule landlock_restrict_self" -D "$root" --boot --register=no --keep-unit --machine="isl-boot-$$" --console=pipe </dev/null >"$work/boot.log" 2>&1 &
     pids+=($!)
-    for _ in $(seq 100); do leader=$(pgrep -P "${pids[-1]}" | head -1 || true); [ -n "$leader" ] && break; sleep 0.1; done
+    # Children with another name prepare the container, and end.
+    for _ in $(seq 300); do leader=$(pgrep -P "${pids[-1]}" -x systemd | head -1 || true); [ -n "$leader" ] && break; sleep 0.1; done
     until_true "booting" inside systemctl is-system-running --wait
 }

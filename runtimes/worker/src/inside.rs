@@ -1,7 +1,7 @@
 //! The worker's side: a binary calls [`main`] with its engine.
 //!
-//! [`main`] reads `launch.json`, locks the model's files against eviction, lets the engine open what it needs, and applies the sandbox
-//! while the process has one thread. Only then it starts the async runtime, loads the model and serves the socket. To derive a file, it
+//! [`main`] reads `launch.json`, locks the model's files against eviction, lets the engine open what it needs, waits until the agent measures
+//! its memory, and applies the sandbox while the process has one thread. Only then it starts the async runtime, loads the model and serves the socket. To derive a file, it
 //! applies the same sandbox, writes the file and ends.
 
 mod attempt;
@@ -22,6 +22,7 @@ use std::{
     os::{fd::AsFd, unix::net::UnixListener},
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::Parser;
@@ -29,6 +30,11 @@ use island_protocol::{
     host::{SandboxLevel, SandboxReport},
     ids::InstanceId,
     job::{Failure, FailureCode},
+};
+use rustix::{
+    event::{PollFd, PollFlags},
+    io::Errno,
+    time::Timespec,
 };
 
 pub use engine::{EngineLoader, LoadProgress, Loaded};
@@ -72,6 +78,9 @@ struct Arguments {
     #[arg(long, requires = "check", value_name = "TASK")]
     task: Option<String>,
 }
+
+/// An agent that lives connects within milliseconds, and in seconds on a machine without a free processor.
+const AGENT_CONNECTS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Why a worker could not serve its socket.
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +138,7 @@ fn start<E: EngineLoader>(mut engine: E, dir: &Path) -> Result<ExitCode, StartEr
     volunteer_for_oom();
     let pins = pins::hold(launch.artifacts.values());
     let prepared = engine.prepare(&launch);
+    await_agent(&listener).map_err(StartError::Socket)?;
     let sandbox = apply_sandbox(&engine, &launch, dir);
     // From here on there may be other threads, and untrusted bytes may be read.
     memory.watch(launch.memory_limit_mb).map_err(StartError::Memory)?;
@@ -162,6 +172,17 @@ fn inherited_listener() -> io::Result<UnixListener> {
     rustix::net::listen(&listener, 16)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// Waits for the agent's connection, at most [`AGENT_CONNECTS_WITHIN`]. The agent connects when it has opened what measures this process, which
+/// `/proc` may hide from it once the sandbox is applied.
+fn await_agent(listener: &UnixListener) -> io::Result<()> {
+    let within = Timespec { tv_sec: AGENT_CONNECTS_WITHIN.as_secs() as i64, tv_nsec: 0 };
+    match rustix::event::poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&within)) {
+        // Without a connection the orphan timeout ends it, as later on.
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn apply_sandbox<E: EngineLoader>(engine: &E, launch: &Launch, dir: &Path) -> SandboxReport {

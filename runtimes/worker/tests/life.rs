@@ -226,6 +226,44 @@ async fn it_exits_without_a_connection() {
     assert_eq!(within(process.wait()).await.expect("wait"), Exit::Code(0));
 }
 
+/// In a unit with `ProtectProc=invisible`, a process that is not dumpable is hidden from its own user: an agent that had no processor time
+/// after starting a worker could not measure it.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn it_is_confined_only_when_its_agent_measures_it() {
+    use std::{fs, os::fd::OwnedFd, os::unix::net};
+    let fixture = Fixture::new(&json!({"simulated": true}));
+    fs::create_dir_all(fixture.path().join("scratch")).expect("a folder");
+    let launch = serde_json::to_vec(&fixture.launch).expect("plain data");
+    fs::write(fixture.path().join("launch.json"), launch).expect("written");
+    let socket = fixture.path().join(SOCKET_FILE);
+    let listener = net::UnixListener::bind(&socket).expect("a socket");
+    let mut worker = tokio::process::Command::new(BINARY)
+        .arg("--dir")
+        .arg(fixture.path())
+        .stdin(OwnedFd::from(listener))
+        .kill_on_drop(true)
+        .spawn()
+        .expect("a worker");
+    let status = format!("/proc/{}/status", worker.id().expect("it runs"));
+    let is_confined = || {
+        let status = fs::read_to_string(&status).expect("it runs");
+        status.lines().any(|line| line.split_whitespace().eq(["NoNewPrivs:", "1"]))
+    };
+    for _ in 0..50 {
+        assert!(!is_confined());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let _connection = tokio::net::UnixStream::connect(&socket).await.expect("it listens");
+    within(async {
+        while !is_confined() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    worker.kill().await.expect("kill");
+}
+
 #[tokio::test]
 async fn a_cancelled_job_ends_for_the_reason_given() {
     let fixture = Fixture::new(&json!({"simulated": true}));

@@ -113,16 +113,22 @@ mod tests {
             script.and_then(|script| script.strip_suffix('\'')).expect("a script").replace("$$", "$");
         assert!(script.contains(GPUS), "{script}");
         let folder = tempfile::tempdir().expect("temporary folder");
-        // In place of the program.
         let (program, gpus) = (folder.path().join("nvidia-modprobe"), folder.path().join("gpus"));
-        fs::write(&program, "#!/bin/sh\necho \"$@\"\n").expect("a program");
-        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
         let script = script.replace(GPUS, &gpus.display().to_string());
         let calls = || {
             let mut shell = std::process::Command::new("/bin/sh");
             let ended = shell.arg("-c").arg(&script).env("PATH", folder.path()).output().expect("a shell");
+            assert_eq!(
+                String::from_utf8_lossy(&ended.stderr),
+                "",
+                "it would be in the journal of every start"
+            );
             String::from_utf8_lossy(&ended.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
         };
+        assert_eq!(calls(), Vec::<String>::new(), "the program is not installed");
+        // In place of the program.
+        fs::write(&program, "#!/bin/sh\necho \"$@\"\n").expect("a program");
+        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
         assert_eq!(calls(), ["-c 0", "-u"], "the driver is not loaded yet");
         for address in ["0000:01:00.0", "0000:41:00.0"] {
             fs::create_dir_all(gpus.join(address)).expect("a GPU");
