@@ -113,7 +113,7 @@ repack() { # VERSION CHANGE...: the package under another version, changed
     sed -i "s/^Version: .*/Version: $version/" "$work/package/DEBIAN/control"
     (cd "$work/package" && "$@")
     (cd "$work/package" && find . -path ./DEBIAN -prune -o -type f -printf '%P\n' | xargs -d '\n' md5sum >DEBIAN/md5sums)
-    dpkg-deb --root-owner-group --build "$work/package" "$releases/island-agent_$version.deb" >/dev/null
+    dpkg-deb --root-owner-group -Zgzip -z1 --build "$work/package" "$releases/island-agent_$version.deb" >/dev/null
 }
 release() { # NUMBER VERSION
     "$built/island-update" sign --key "$work/key" --out "$releases/manifest.json" --number "$1" --version "$2" \
