@@ -1,8 +1,8 @@
 //! The worker's side: a binary calls [`main`] with its engine.
 //!
-//! [`main`] reads `launch.json`, locks the model's files against eviction, lets the engine open what it needs, waits until the agent measures
-//! its memory, and applies the sandbox while the process has one thread. Only then it starts the async runtime, loads the model and serves the socket. To derive a file, it
-//! applies the same sandbox, writes the file and ends.
+//! [`main`] reads `launch.json`, locks the model's files against eviction, lets the engine open what it needs, waits for the agent's
+//! connection, and applies the sandbox while the process has one thread. Only then it starts the async runtime, loads the model and serves
+//! the socket. To derive a file, it applies the same sandbox, writes the file and ends.
 
 mod attempt;
 mod check;
