@@ -217,18 +217,16 @@ async fn agent(config: &Config) -> Vec<Finding> {
 }
 
 fn running(status: &Status) -> Finding {
-    let detail = match status.verdict.reason() {
+    let detail = match (&status.refusal, status.verdict.reason()) {
         _ if status.left => {
             "runs, but this Island has left the network; run `island-agent enroll --coordinator URL`, or stop the agent".to_owned()
         }
-        _ if !status.connected && status.refusal.is_some() => {
-            format!("runs, but the coordinator refuses this Island: {}", status.refusal.as_deref().unwrap_or_default())
-        }
+        (Some(refusal), _) => format!("runs, but the coordinator refuses this Island: {refusal}"),
         _ if !status.connected => "runs, but is not registered with the coordinator".to_owned(),
-        Some(reason) => format!("runs, registered, accepts no jobs: {reason}"),
-        None => "runs, registered, accepts jobs".to_owned(),
+        (None, Some(reason)) => format!("runs, registered, accepts no jobs: {reason}"),
+        (None, None) => "runs, registered, accepts jobs".to_owned(),
     };
-    finding("agent", Some(status.connected), detail)
+    finding("agent", Some(status.connected && status.refusal.is_none()), detail)
 }
 
 fn sandbox(report: &SandboxReport, allow_weak: bool) -> Finding {

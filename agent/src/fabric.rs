@@ -10,7 +10,7 @@ use std::{
 
 use async_nats::{
     Client, HeaderMap, Request, StatusCode,
-    client::{PublishErrorKind, RequestErrorKind},
+    client::{PublishError, PublishErrorKind, RequestErrorKind},
     connection::State,
 };
 use bytes::Bytes;
@@ -43,7 +43,7 @@ pub enum FabricError {
     TooLarge,
     /// The client refused the message.
     #[error("publish")]
-    Publish(#[source] async_nats::PublishError),
+    Publish(#[source] PublishError),
     /// Subscribing to the answers failed.
     #[error("subscribe to answers")]
     Subscribe(#[source] async_nats::SubscribeError),
@@ -65,6 +65,12 @@ pub enum FabricError {
          and enroll it again"
     )]
     Duplicate,
+    /// The registration has no effect, for this reason.
+    #[error("{0}")]
+    Refused(String),
+    /// Heartbeats have no effect, for this reason.
+    #[error("the coordinator cannot read the heartbeats: {0}")]
+    UnreadHeartbeat(String),
     /// The coordinator speaks no version of the messages that this agent speaks.
     #[error(transparent)]
     Incompatible(#[from] Mismatch),
@@ -167,10 +173,7 @@ impl Fabric {
     pub async fn publish(&self, topic: HostTopic, message: &impl Serialize) -> Result<(), FabricError> {
         let client = self.connected()?;
         let payload = encode(message)?;
-        client.publish(topic.of(self.host_id()), payload).await.map_err(|error| match error.kind() {
-            PublishErrorKind::MaxPayloadExceeded => FabricError::TooLarge,
-            _ => FabricError::Publish(error),
-        })
+        client.publish(topic.of(self.host_id()), payload).await.map_err(unpublished)
     }
 
     /// Publishes where an attempt stands, for people and dashboards. Jobs do not depend on it.
@@ -191,19 +194,6 @@ impl Fabric {
         self.send(topic.of(self.host_id()), request, timeout).await
     }
 
-    /// Sends a signed request.
-    pub async fn request_signed<T: DeserializeOwned>(
-        &self,
-        subject: &str,
-        message: &impl Serialize,
-        timeout: Duration,
-    ) -> Result<T, FabricError> {
-        let payload = encode(message)?;
-        let headers = self.signed(subject, &payload);
-        let request = Request::new().payload(payload).headers(headers);
-        self.send(subject.to_owned(), request, timeout).await
-    }
-
     /// Sends a signed request to all subscribers. Collects answers until `take` returns `true` or `timeout` has passed; no answer at all is
     /// an error.
     pub async fn request_all<T: DeserializeOwned>(
@@ -219,7 +209,7 @@ impl Fabric {
         let inbox = client.new_inbox();
         let mut answers = client.subscribe(inbox.clone()).await.map_err(FabricError::Subscribe)?;
         let sent = client.publish_with_reply_and_headers(subject.to_owned(), inbox, headers, payload);
-        sent.await.map_err(FabricError::Publish)?;
+        sent.await.map_err(unpublished)?;
         let end = tokio::time::sleep(timeout);
         tokio::pin!(end);
         let mut heard = false;
@@ -329,6 +319,13 @@ impl Fabric {
             _ => FabricError::Request(error),
         })?;
         serde_json::from_slice(&answer.payload).map_err(FabricError::Json)
+    }
+}
+
+fn unpublished(error: PublishError) -> FabricError {
+    match error.kind() {
+        PublishErrorKind::MaxPayloadExceeded => FabricError::TooLarge,
+        _ => FabricError::Publish(error),
     }
 }
 

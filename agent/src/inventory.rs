@@ -5,6 +5,7 @@ pub mod devices;
 pub mod engine_devices;
 pub mod gpu;
 pub mod meter;
+pub mod pci;
 pub mod probe_requests;
 pub mod processor;
 pub mod runtimes;

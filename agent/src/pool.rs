@@ -477,7 +477,12 @@ impl Pool {
 
     /// Runs the worker's task, and removes its folder afterwards.
     fn supervise(self: &Arc<Self>, key: ModelKey, worker: &Arc<WorkerHandle>, task: worker::WorkerTask) {
-        self.runtimes.own_processes().add(worker.pid);
+        let own = self.runtimes.own_processes();
+        if worker.launch.gpus.is_empty() {
+            own.add(worker.pid);
+        } else {
+            own.add_on_gpus(worker.pid);
+        }
         self.lock().push((key, Arc::clone(worker)));
         let (pool, worker) = (Arc::clone(self), Arc::clone(worker));
         self.tasks.spawn(async move {

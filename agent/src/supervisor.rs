@@ -471,7 +471,10 @@ mod tests {
             sha256: sha256.then(|| island_cache::digest_of(b"a")),
             size_bytes,
         };
-        let hint = |artifacts| Preload { v: 1, workload_slug: "a".parse().expect("a slug"), artifacts };
+        let hint = |artifacts| {
+            let workload_slug = "a".parse().expect("a slug");
+            Preload { v: 1, workload_slug, artifacts, sent_at: None }
+        };
         let settings = PreloadSection { max_gb: 1, ..PreloadSection::default() };
         let gigabyte = file(true, Some(1 << 30));
         let both = hint(vec![gigabyte.clone(), file(false, Some(5)), file(true, None)]);

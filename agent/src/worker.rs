@@ -6,6 +6,7 @@
 mod reports;
 pub mod stall;
 mod task;
+mod turns;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 

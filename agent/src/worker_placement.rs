@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use island_protocol::{
     cargo::CargoSpec,
-    demand::{self, Need, Offload, Shortage, Vram},
+    demand::{self, Need, Offload, Parts, Shortage, Vram},
 };
 
 use crate::eviction::{self, Amount, Candidate};
@@ -21,6 +21,8 @@ pub struct Machine<K> {
     pub workers: Vec<Candidate<K>>,
     /// Number of workers on each GPU.
     pub busy: Vram,
+    /// The GPUs that are parts of a card.
+    pub parts: Parts,
 }
 
 /// Where a worker runs.
@@ -52,13 +54,13 @@ impl<K: Copy + PartialEq> Machine<K> {
     pub fn choose(&self, cargo: &CargoSpec, owned: &BTreeSet<u32>) -> Result<Choice<K>, Shortage> {
         let all = self.headroom();
         let vram = all.vram_of(owned);
-        let best = demand::fit(cargo, all.ram_mb, &vram)?;
+        let best = demand::fit(cargo, all.ram_mb, &vram, &self.parts)?;
         let needs = if best.offload(cargo) == Offload::Whole && best.vram.len() == 1 {
-            let of_one = |(gpu, mb): (&u32, &u64)| demand::need(cargo, &[(*gpu, *mb)].into());
+            let of_one = |(gpu, mb): (&u32, &u64)| demand::need(cargo, &[(*gpu, *mb)].into(), &self.parts);
             vram.iter().map(of_one).filter(|need| need.offload(cargo) == Offload::Whole).collect()
         } else {
             // Without stopping others if possible: a larger part on GPUs is not worth a loaded model.
-            let now = demand::need(cargo, &self.free.vram_of(owned));
+            let now = demand::need(cargo, &self.free.vram_of(owned), &self.parts);
             let as_good = now.offload(cargo) == best.offload(cargo);
             now_or_later(as_good.then_some(now), best)
         };
@@ -107,7 +109,7 @@ mod tests {
 
     fn machine(free_vram: &[u64], workers: Vec<Candidate<usize>>) -> Machine<usize> {
         let vram = free_vram.iter().enumerate().map(|(gpu, mb)| (gpu as u32, *mb)).collect();
-        Machine { free: Amount { ram_mb: 4000, vram }, workers, busy: Vram::new() }
+        Machine { free: Amount { ram_mb: 4000, vram }, workers, busy: Vram::new(), parts: Parts::new() }
     }
 
     fn worker(id: usize, gpu: u32, vram_mb: u64, demand: f64) -> Candidate<usize> {
@@ -149,6 +151,8 @@ mod tests {
             "too large for each, and for main memory"
         );
         assert_eq!(chosen(&machine, &cargo(RuntimeType::Llmcpp, 9000)), Some((vec![0, 1], vec![0])));
+        let parts = Machine { parts: [0, 1].into(), ..machine };
+        assert_eq!(chosen(&parts, &cargo(RuntimeType::Llmcpp, 9000)), Some((vec![1], vec![0])), "of one card");
     }
 
     #[test]
@@ -176,7 +180,8 @@ mod tests {
         let worker = (0_u32..2, 0_u64..9000, 0_u32..3, 0_u64..20_000, 0_u64..20, 0.0_f64..9.0);
         let workers = prop::collection::vec(worker, 0..6);
         let vram = prop::collection::btree_map(0_u32..3, 0_u64..20_000, 0..4);
-        (0_u64..30_000, vram, workers).prop_map(|(ram_mb, vram, workers)| {
+        let parts = prop::collection::btree_set(0_u32..3, 0..3);
+        (0_u64..30_000, vram, workers, parts).prop_map(|(ram_mb, vram, workers, parts)| {
             let candidate = |(id, (jobs, ram_mb, gpu, vram_mb, resident, demand))| Candidate {
                 id,
                 jobs,
@@ -186,7 +191,7 @@ mod tests {
                 demand,
             };
             let workers = workers.into_iter().enumerate().map(candidate).collect();
-            Machine { free: Amount { ram_mb, vram }, workers, busy: Vram::new() }
+            Machine { free: Amount { ram_mb, vram }, workers, busy: Vram::new(), parts }
         })
     }
 
@@ -207,12 +212,14 @@ mod tests {
             cargo in any_cargo(), machine in any_machine(), owned in prop::collection::btree_set(0_u32..3, 0..4),
         ) {
             let reported = machine.headroom();
-            let offered = demand::fit(&cargo, reported.ram_mb, &reported.vram_of(&owned));
+            let offered = demand::fit(&cargo, reported.ram_mb, &reported.vram_of(&owned), &machine.parts);
             let chosen = machine.choose(&cargo, &owned);
             prop_assert_eq!(offered.is_ok(), chosen.is_ok());
             if let (Ok(offered), Ok(choice)) = (offered, chosen) {
                 prop_assert_eq!(choice.need.offload(&cargo), offered.offload(&cargo), "it runs where it was meant to");
                 prop_assert!(choice.need.vram.keys().all(|gpu| owned.contains(gpu)));
+                let is_alone = choice.need.vram.len() <= 1;
+                prop_assert!(is_alone || choice.need.vram.keys().all(|gpu| !machine.parts.contains(gpu)));
                 prop_assert!(machine.without(&choice.leaving).covers(&choice.need.into()));
             }
         }
@@ -224,7 +231,7 @@ mod tests {
             if let Ok(choice) = machine.choose(&cargo, &owned) {
                 let free = machine.without(&choice.leaving);
                 let granted: Vram = choice.need.vram.keys().map(|gpu| (*gpu, free.of(*gpu))).collect();
-                prop_assert!(demand::need(&cargo, &granted).ram_mb <= choice.need.ram_mb);
+                prop_assert!(demand::need(&cargo, &granted, &machine.parts).ram_mb <= choice.need.ram_mb);
             }
         }
     }

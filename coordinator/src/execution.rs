@@ -60,7 +60,7 @@ use crate::{
     storage::{self, Store, StoreError, coordinator},
 };
 use accept::{Entry, Reservation};
-use inbox::{Backlog, Budget, Rates, Unknown};
+use inbox::{Backlog, Budget, Rates, Unknown, Unread};
 use input_memory::{InputMemory, ReservedInput};
 use job_handle::JobHandle;
 use log::Log;
@@ -128,6 +128,7 @@ pub(crate) struct Execution {
     /// Permits to look up Islands of other coordinators.
     unknown_islands: Semaphore,
     unknown: Unknown,
+    unread: Unread,
     rates: Rates,
     budget: Arc<Budget>,
     /// Renewals that are received but not applied yet.
@@ -189,6 +190,7 @@ impl Execution {
             foreign_attempts: Arc::new(Semaphore::new(inbox::FOREIGN_ATTEMPTS)),
             unknown_islands: Semaphore::new(inbox::UNKNOWN_ISLANDS),
             unknown: Unknown::default(),
+            unread: Unread::default(),
             rates: Rates::default(),
             budget: Arc::default(),
             renewals: Arc::new(Backlog::new(context.metrics.fabric.subject(subjects::LEASE))),

@@ -15,7 +15,7 @@ use island_protocol::{
     api::admin::Trust,
     artifact::Artifact,
     cargo::{CargoSpec, RuntimeType},
-    demand::{self, DRIVER_MB, Need, Offload, Shortage, Vram},
+    demand::{self, DRIVER_MB, Need, Offload, Parts, Shortage, Vram},
     host::{Capabilities, HostModel, NATIVE, RuntimeReport},
     ids::{AccountId, HostId},
 };
@@ -136,10 +136,11 @@ fn standing(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Standing, Reaso
     if nearness == Nearness::Remote && !reachable(cargo, island) {
         return Err(Reason::ModelUnreachable);
     }
+    let parts = island.capabilities.parts();
     // A loaded model has its memory: where it is follows from the Island's hardware.
     let need = match nearness {
-        Nearness::Warm => fit(cargo, report, i64::MAX, &all_vram(island.capabilities)).ok(),
-        _ => Some(fit(cargo, report, island.free_ram_mb, &island.free_vram)?),
+        Nearness::Warm => fit(cargo, report, i64::MAX, &all_vram(island.capabilities), &parts).ok(),
+        _ => Some(fit(cargo, report, island.free_ram_mb, &island.free_vram, &parts)?),
     };
     let offload = need.map_or(Offload::None, |need| need.offload(cargo));
     Ok(Standing { nearness, offload })
@@ -151,7 +152,9 @@ pub(crate) fn need(cargo: &CargoSpec, island: &Candidate<'_>) -> Need {
         return Need::default();
     }
     let report = report(cargo, island.capabilities);
-    let fitted = report.and_then(|report| fit(cargo, report, island.free_ram_mb, &island.free_vram).ok());
+    let parts = island.capabilities.parts();
+    let fitted =
+        report.and_then(|report| fit(cargo, report, island.free_ram_mb, &island.free_vram, &parts).ok());
     fitted.unwrap_or_else(|| Need { ram_mb: cargo.ram_mb(), ..Need::default() })
 }
 
@@ -160,14 +163,15 @@ fn fit(
     report: &RuntimeReport,
     free_ram_mb: i64,
     free_vram: &Vram,
+    parts: &Parts,
 ) -> Result<Need, Reason> {
     let free_ram_mb = free_ram_mb.max(0) as u64;
     if cargo.required_vram_mb == 0 {
-        return fitted(demand::fit(cargo, free_ram_mb, &Vram::new()));
+        return fitted(demand::fit(cargo, free_ram_mb, &Vram::new(), parts));
     }
     if let Some(gpus) = &report.gpus {
         let owned = free_vram.iter().filter(|(gpu, _)| gpus.contains(gpu)).map(|(gpu, mb)| (*gpu, *mb));
-        return fitted(demand::fit(cargo, free_ram_mb, &owned.collect()));
+        return fitted(demand::fit(cargo, free_ram_mb, &owned.collect(), parts));
     }
     // Older Islands put a model on one GPU or on none, and require main memory in full in both cases.
     let gpu = free_vram.iter().find(|(_, free)| **free >= cargo.required_vram_mb);

@@ -3,8 +3,13 @@
 //! An engine that runs models on GPUs takes the first of these that is possible: all of the model on one GPU, all of it on several (llama.cpp
 //! only), a part of it on GPUs and the rest in main memory (llama.cpp only), all of it in main memory. The more is on GPUs, the less main
 //! memory is needed, so the choice does not depend on main memory.
+//!
+//! A part of a card, such as one of NVIDIA's MIG instances, is used alone: CUDA shows one of them to a process, and no other GPU beside it.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use crate::cargo::{CargoSpec, RuntimeType};
 
@@ -21,6 +26,9 @@ const LEAST_PART: u64 = 8;
 
 /// Memory of GPUs by their number on the Island, megabytes.
 pub type Vram = BTreeMap<u32, u64>;
+
+/// Numbers of the GPUs that are parts of a card.
+pub type Parts = BTreeSet<u32>;
 
 /// How much of a model is on GPUs. More is smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,9 +72,9 @@ pub enum Shortage {
     Vram(u64),
 }
 
-/// Returns what a Cargo needs where `free` is the free memory of each GPU on which its engine runs models. Where nothing fits and the engine
-/// needs a GPU, more than is free.
-pub fn need(cargo: &CargoSpec, free: &Vram) -> Need {
+/// Returns what a Cargo needs where `free` is the free memory of each GPU on which its engine runs models, of which `parts` are parts of cards.
+/// Where nothing fits and the engine needs a GPU, more than is free.
+pub fn need(cargo: &CargoSpec, free: &Vram, parts: &Parts) -> Need {
     let (ram_mb, vram_mb) = (cargo.ram_mb(), cargo.required_vram_mb);
     if vram_mb == 0 {
         return Need { ram_mb, vram: Vram::new() };
@@ -77,7 +85,7 @@ pub fn need(cargo: &CargoSpec, free: &Vram) -> Need {
         return Need { ram_mb: ram_beside(cargo, vram_mb), vram: [(*gpu, vram_mb)].into() };
     }
     if cargo.runtime_type == RuntimeType::Llmcpp
-        && let Some(split) = split(cargo, free)
+        && let Some(split) = split(cargo, free, parts)
     {
         return split;
     }
@@ -89,8 +97,8 @@ pub fn need(cargo: &CargoSpec, free: &Vram) -> Need {
 }
 
 /// Returns [`need`] if it is covered by this free memory, otherwise what is short.
-pub fn fit(cargo: &CargoSpec, free_ram_mb: u64, free: &Vram) -> Result<Need, Shortage> {
-    let need = need(cargo, free);
+pub fn fit(cargo: &CargoSpec, free_ram_mb: u64, free: &Vram, parts: &Parts) -> Result<Need, Shortage> {
+    let need = need(cargo, free, parts);
     if need.vram.iter().any(|(gpu, mb)| free.get(gpu).is_none_or(|free| free < mb)) {
         return Err(Shortage::Vram(need.vram.values().sum()));
     }
@@ -100,13 +108,29 @@ pub fn fit(cargo: &CargoSpec, free_ram_mb: u64, free: &Vram) -> Result<Need, Sho
     Ok(need)
 }
 
-/// A model on as few GPUs as possible, or as much of it as fits on all of them.
-fn split(cargo: &CargoSpec, free: &Vram) -> Option<Need> {
+/// A model on as few cards as possible, or as much of it as fits on all of them, or on the largest part of a card if that holds more.
+fn split(cargo: &CargoSpec, free: &Vram, parts: &Parts) -> Option<Need> {
     let mut order: Vec<(u32, u64)> = free.iter().map(|(gpu, free)| (*gpu, *free)).collect();
     order.sort_by_key(|(gpu, free)| (Reverse(*free), *gpu));
+    let (parts, cards): (Vec<_>, Vec<_>) = order.into_iter().partition(|(gpu, _)| parts.contains(gpu));
+    let (on_cards, on_part) = (fill(cargo, &cards), fill(cargo, &parts[..parts.len().min(1)]));
+    let (used, model_mb) = if on_part.1 > on_cards.1 { on_part } else { on_cards };
+    if model_mb.saturating_mul(LEAST_PART) < cargo.required_vram_mb {
+        return None;
+    }
+    let model_mb = model_mb.min(cargo.required_vram_mb);
+    let (taken, all) = (model_mb + scratch(used.len()), used.iter().map(|(_, free)| free).sum::<u64>());
+    // In proportion to what is free, rounded up; never more than is free, because `taken` is at most `all`.
+    let part = |free: u64| (u128::from(free) * u128::from(taken)).div_ceil(u128::from(all.max(1))) as u64;
+    let vram = used.into_iter().map(|(gpu, free)| (gpu, part(free))).collect();
+    Some(Need { ram_mb: ram_beside(cargo, model_mb), vram })
+}
+
+/// The first of these GPUs, each with its free memory, that hold a model together, and how much of it they hold.
+fn fill(cargo: &CargoSpec, gpus: &[(u32, u64)]) -> (Vec<(u32, u64)>, u64) {
     let mut used: Vec<(u32, u64)> = Vec::new();
     let mut model_mb = 0;
-    for (gpu, free) in order {
+    for (gpu, free) in gpus.iter().copied() {
         let cost = if used.is_empty() { 0 } else { SPLIT_MB };
         if free <= cost {
             break;
@@ -117,15 +141,7 @@ fn split(cargo: &CargoSpec, free: &Vram) -> Option<Need> {
             break;
         }
     }
-    if model_mb.saturating_mul(LEAST_PART) < cargo.required_vram_mb {
-        return None;
-    }
-    let model_mb = model_mb.min(cargo.required_vram_mb);
-    let (taken, all) = (model_mb + scratch(used.len()), used.iter().map(|(_, free)| free).sum::<u64>());
-    // In proportion to what is free, rounded up; never more than is free, because `taken` is at most `all`.
-    let part = |free: u64| (u128::from(free) * u128::from(taken)).div_ceil(u128::from(all.max(1))) as u64;
-    let vram = used.into_iter().map(|(gpu, free)| (gpu, part(free))).collect();
-    Some(Need { ram_mb: ram_beside(cargo, model_mb), vram })
+    (used, model_mb)
 }
 
 fn scratch(gpus: usize) -> u64 {
@@ -173,6 +189,16 @@ mod tests {
             sandbox_tier: None,
             engine: serde_json::Value::Null,
         }
+    }
+
+    /// On whole cards.
+    fn need(cargo: &CargoSpec, free: &Vram) -> Need {
+        super::need(cargo, free, &Parts::new())
+    }
+
+    /// On whole cards.
+    fn fit(cargo: &CargoSpec, free_ram_mb: u64, free: &Vram) -> Result<Need, Shortage> {
+        super::fit(cargo, free_ram_mb, free, &Parts::new())
     }
 
     fn free(gpus: &[u64]) -> Vram {
@@ -223,6 +249,22 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_a_card_do_not_count_as_several_cards() {
+        let large = cargo(RuntimeType::Llmcpp, 20_000, 20_000);
+        let of = |gpus: &[u64], parts: &[u32]| {
+            let need = super::need(&large, &free(gpus), &parts.iter().copied().collect());
+            (need.vram.clone(), need.offload(&large))
+        };
+        assert_eq!(of(&[12_000, 12_000], &[]).1, Offload::Whole, "two cards");
+        let one = (Vram::from([(0, 12_000)]), Offload::Part);
+        assert_eq!(of(&[12_000, 12_000], &[0, 1]), one, "two parts of one card");
+        assert_eq!(of(&[12_000, 12_000], &[1]), one, "a card, and a part of another");
+        assert_eq!(of(&[9000, 12_000, 6000], &[1]).0, [(0, 9000), (2, 6000)].into(), "cards hold more");
+        assert_eq!(of(&[3000, 12_000, 3000], &[1]).0, [(1, 12_000)].into(), "the part holds more");
+        assert_eq!(of(&[12_000, 24_000], &[0, 1]).0, [(1, 20_000)].into(), "a part that holds all of it");
+    }
+
+    #[test]
     fn a_program_that_needs_a_gpu_does_not_run_without() {
         let program = cargo(RuntimeType::Container, 1000, 4000);
         assert_eq!(fit(&program, 8000, &free(&[2000])), Err(Shortage::Vram(4000)));
@@ -241,10 +283,31 @@ mod tests {
         prop::collection::vec(0_u64..30_000, 0..5).prop_map(|gpus| free(&gpus))
     }
 
+    fn any_parts() -> impl Strategy<Value = Parts> {
+        prop::collection::btree_set(0_u32..5, 0..5)
+    }
+
     proptest! {
+        /// Nothing is beside a part of a card, and what is chosen is as good as all cards, or any one part, alone.
         #[test]
-        fn a_need_is_within_the_requirement_and_free_memory(cargo in any_cargo(), free in any_free()) {
-            let need = need(&cargo, &free);
+        fn a_part_of_a_card_is_used_alone(cargo in any_cargo(), free in any_free(), parts in any_parts()) {
+            let need = super::need(&cargo, &free, &parts);
+            prop_assert!(need.vram.len() <= 1 || need.vram.keys().all(|gpu| !parts.contains(gpu)));
+            let only = |is_kept: &dyn Fn(u32) -> bool| -> Vram {
+                free.iter().filter(|(gpu, _)| is_kept(**gpu)).map(|(gpu, mb)| (*gpu, *mb)).collect()
+            };
+            let cards = super::need(&cargo, &only(&|gpu| !parts.contains(&gpu)), &parts);
+            prop_assert!(need.ram_mb <= cards.ram_mb);
+            for part in &parts {
+                prop_assert!(need.ram_mb <= super::need(&cargo, &only(&|gpu| gpu == *part), &parts).ram_mb);
+            }
+        }
+
+        #[test]
+        fn a_need_is_within_the_requirement_and_free_memory(
+            cargo in any_cargo(), free in any_free(), parts in any_parts(),
+        ) {
+            let need = super::need(&cargo, &free, &parts);
             prop_assert!(need.ram_mb <= cargo.required_ram_mb);
             prop_assert!(need.vram.len() <= 1 || cargo.runtime_type == RuntimeType::Llmcpp);
             if cargo.runtime_type.gpu_is_optional() {
@@ -264,21 +327,25 @@ mod tests {
         /// A Cargo that fits also fits into more memory, and needs no more main memory there.
         #[test]
         fn more_free_memory_never_hurts(
-            cargo in any_cargo(), free in any_free(), ram in 0_u64..40_000, gpu in 0_u32..5, more in 0_u64..20_000,
+            cargo in any_cargo(), free in any_free(), parts in any_parts(), ram in 0_u64..40_000, gpu in 0_u32..5,
+            more in 0_u64..20_000,
         ) {
             let mut larger = free.clone();
             *larger.entry(gpu).or_default() += more;
-            prop_assert!(need(&cargo, &larger).ram_mb <= need(&cargo, &free).ram_mb);
-            if fit(&cargo, ram, &free).is_ok() {
-                prop_assert!(fit(&cargo, ram, &larger).is_ok());
+            let needed = |free: &Vram| super::need(&cargo, free, &parts).ram_mb;
+            prop_assert!(needed(&larger) <= needed(&free));
+            if super::fit(&cargo, ram, &free, &parts).is_ok() {
+                prop_assert!(super::fit(&cargo, ram, &larger, &parts).is_ok());
             }
         }
 
         /// What was planned fits where exactly that is free, and takes the same.
         #[test]
-        fn a_need_fits_into_itself(cargo in any_cargo(), free in any_free(), ram in 0_u64..40_000) {
-            if let Ok(planned) = fit(&cargo, ram, &free) {
-                let again = fit(&cargo, planned.ram_mb, &planned.vram);
+        fn a_need_fits_into_itself(
+            cargo in any_cargo(), free in any_free(), parts in any_parts(), ram in 0_u64..40_000,
+        ) {
+            if let Ok(planned) = super::fit(&cargo, ram, &free, &parts) {
+                let again = super::fit(&cargo, planned.ram_mb, &planned.vram, &parts);
                 prop_assert!(again.is_ok(), "{:?} {:?}", planned, again);
             }
         }

@@ -46,6 +46,9 @@ pub struct Introduction {
     /// Versions that the agent speaks; `v` alone if it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<Versions>,
+    /// Whether the agent reads [`Registered::refused`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reads_refusals: bool,
     /// Time of signing.
     pub sent_at: Timestamp,
 }
@@ -74,6 +77,9 @@ pub struct Register {
     /// Versions of the messages that the agent speaks; `v` alone if it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<Versions>,
+    /// Whether the agent reads [`Registered::refused`]. An older one would take such an answer as a registration, and gets none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reads_refusals: bool,
     /// Time of signing.
     pub sent_at: Timestamp,
 }
@@ -97,6 +103,12 @@ pub struct Registered {
     /// Whether another agent with the same identity has registered since, so that this one gets no jobs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub duplicate: bool,
+    /// Why this registration has no effect, for the owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// Why the last heartbeat could not be read, so that this Island gets no jobs; for the owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread_heartbeat: Option<String>,
 }
 
 /// `host.<id>.heartbeat`.
@@ -345,7 +357,7 @@ pub struct Cancel {
     pub code: FailureCode,
 }
 
-/// `host.<id>.preload`: download these files when there is space.
+/// `host.<id>.preload`, signed: download these files when there is space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preload {
     /// Message version.
@@ -354,6 +366,9 @@ pub struct Preload {
     pub workload_slug: Slug,
     /// Its files.
     pub artifacts: Vec<Artifact>,
+    /// Time of signing. Islands do not follow a hint without it, which could have been recorded at any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_at: Option<Timestamp>,
 }
 
 /// `host.<id>.control`, a signed request: an order of the owner's account. Answered with [`ControlReply`].

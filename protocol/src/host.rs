@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     asking::Asking,
     cargo::{RuntimeType, SandboxTier},
-    demand::Vram,
+    demand::{Parts, Vram},
     digest::Digest,
     egress::Egress,
     ids::{AttemptKey, Slug},
@@ -57,6 +57,13 @@ pub struct Capabilities {
     pub measured: Option<Measured>,
 }
 
+impl Capabilities {
+    /// Returns the numbers of the GPUs that are parts of a card.
+    pub fn parts(&self) -> Parts {
+        self.gpus.iter().filter(|gpu| gpu.part_of.is_some()).map(|gpu| gpu.index).collect()
+    }
+}
+
 /// Results of the agent's benchmark of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
@@ -100,6 +107,9 @@ pub struct Gpu {
     /// Vendor: `nvidia`, `amd`, `intel` or `apple`; `software` if the processor emulates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vendor: Option<String>,
+    /// Identity of the card of which this is a part, such as one of NVIDIA's MIG instances. `None` for a whole card, and from older Islands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<String>,
     /// Quantities that cannot be measured, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,

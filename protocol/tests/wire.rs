@@ -127,6 +127,7 @@ fn capabilities() -> Capabilities {
             vram_mb: 24_000,
             id: Some("0000:03:00.0".into()),
             vendor: Some("amd".into()),
+            part_of: Some("GPU-8f6b1c2e-4a5d-4e0f-9b7a-3c2d1e0f5a6b".into()),
             missing: vec!["power: power1_average: not there".into()],
         }],
         no_gpu_reason: None,
@@ -198,6 +199,7 @@ fn from_islands() {
             capabilities: capabilities(),
             holding: vec![key()],
             versions: Some(VERSIONS),
+            reads_refusals: true,
             sent_at: now(),
         },
     );
@@ -332,6 +334,8 @@ fn to_islands() {
             lease_ms: 30_000,
             drop: vec![key()],
             duplicate: false,
+            refused: Some("its name is not a line".into()),
+            unread_heartbeat: Some("missing field `system`".into()),
         },
     );
     check(
@@ -376,7 +380,15 @@ fn to_islands() {
     check("lease_reply", &LeaseReply { v: FABRIC_VERSION, leases: vec![lease] });
     check("control", &Control { v: FABRIC_VERSION, order: Order::Drain, sent_at: now() });
     check("cancel", &Cancel { v: FABRIC_VERSION, key: key(), code: FailureCode::CancelledByUser });
-    check("preload", &Preload { v: FABRIC_VERSION, workload_slug: slug(), artifacts: vec![artifact()] });
+    check(
+        "preload",
+        &Preload {
+            v: FABRIC_VERSION,
+            workload_slug: slug(),
+            artifacts: vec![artifact()],
+            sent_at: Some(now()),
+        },
+    );
 }
 
 #[test]

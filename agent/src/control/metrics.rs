@@ -3,6 +3,8 @@
 pub mod otlp;
 pub mod prometheus;
 
+use std::collections::BTreeMap;
+
 use island_protocol::host::GpuLoad;
 
 use super::status::Status;
@@ -94,11 +96,7 @@ pub fn series(status: &Status) -> Vec<Series> {
     });
     let devices = devices.collect();
     all.push(many("engine_device", "1 for each device on which an engine runs models.", Unit::None, devices));
-    let workers = status.workers.iter().map(|worker| Point {
-        labels: vec![("cargo", worker.cargo.clone()), ("pid", worker.pid.to_string())],
-        value: bytes(worker.ram_mb),
-    });
-    all.push(many("worker_memory", "Main memory of an engine's process.", Unit::Bytes, workers.collect()));
+    all.push(worker_memory(status));
     let refusals = status.refusals.iter().map(|(reason, count)| {
         let reason = serde_json::to_value(reason).unwrap_or_default();
         let reason = reason.as_str().unwrap_or("other").to_owned();
@@ -107,6 +105,19 @@ pub fn series(status: &Status) -> Vec<Series> {
     let refusals = many("refusals", "Jobs that this Island refused.", Unit::None, refusals.collect());
     all.push(counted(refusals));
     all
+}
+
+/// The sum for each Cargo: a series for each process would be a new one at every start.
+fn worker_memory(status: &Status) -> Series {
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    for worker in &status.workers {
+        let sum = sums.entry(&worker.cargo).or_default();
+        *sum = sum.saturating_add(worker.ram_mb);
+    }
+    let point =
+        |(cargo, mb): (&str, u64)| Point { labels: vec![("cargo", cargo.to_owned())], value: bytes(mb) };
+    let points = sums.into_iter().map(point).collect();
+    many("worker_memory", "Main memory of engines' processes.", Unit::Bytes, points)
 }
 
 /// A value that a GPU does not report is absent.
@@ -139,4 +150,33 @@ fn many(name: &'static str, help: &'static str, unit: Unit, points: Vec<Point>) 
 
 fn counted(series: Series) -> Series {
     Series { is_counter: true, ..series }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{screen::tests::status, status::Worker};
+
+    #[test]
+    fn processes_of_a_cargo_are_one_series_whatever_their_ids() {
+        let worker = |cargo: &str, pid, ram_mb| Worker {
+            cargo: cargo.into(),
+            pid,
+            state: "ready".into(),
+            jobs: 0,
+            ram_mb,
+            vram_mb: 0,
+            idle_s: 0,
+        };
+        let memory = |workers: Vec<Worker>| {
+            let all = series(&Status { workers, ..status() });
+            let memory = all.into_iter().find(|series| series.name == "worker_memory");
+            memory.expect("a series").points
+        };
+        let point =
+            |cargo: &str, mb| Point { labels: vec![("cargo", cargo.to_owned())], value: bytes(mb) };
+        let before = memory(vec![worker("a", 7, 100), worker("b", 8, 50), worker("a", 9, 200)]);
+        assert_eq!(before, [point("a", 300), point("b", 50)]);
+        assert_eq!(memory(vec![worker("a", 10, 300), worker("b", 11, 50)]), before, "after a restart");
+    }
 }

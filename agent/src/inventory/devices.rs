@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use island_protocol::host::Device;
 
-use super::gpu::{Card, Vendor};
+use super::{
+    gpu::{Card, Vendor},
+    pci::pci_address,
+};
 
 /// Returns the GPU that a device of an engine is, if it is one of `cards`.
 ///
@@ -45,20 +48,6 @@ fn matching<'c>(
         false if has_address => address.is_some() && pci_address(&card.seen.address) == address,
         false => is_only_one,
     })
-}
-
-/// Returns a PCI address in the kernel's form, such as `0000:03:00.0`, without the number of an instance; `None` for other texts.
-pub fn pci_address(text: &str) -> Option<String> {
-    let text = text.split('#').next().unwrap_or_default();
-    let (rest, function) = text.rsplit_once('.')?;
-    let mut parts = rest.split(':').map(|part| u32::from_str_radix(part, 16));
-    let (Some(Ok(domain)), Some(Ok(bus)), Some(Ok(device)), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next())
-    else {
-        return None;
-    };
-    let function = u32::from_str_radix(function, 16).ok()?;
-    Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
 }
 
 #[cfg(test)]
@@ -123,14 +112,5 @@ mod tests {
         };
         assert_eq!(names(&gpus(&[0])), ["A", "CPU"]);
         assert_eq!(names(&[]), ["CPU"], "a machine without another GPU");
-    }
-
-    #[test]
-    fn addresses_are_compared_in_the_kernels_form() {
-        assert_eq!(pci_address("00000000:0A:00.0#01").as_deref(), Some("0000:0a:00.0"));
-        assert_eq!(pci_address("00010000:0a:00.0").as_deref(), Some("10000:0a:00.0"));
-        for text in ["apple", "", "03:00.0", "0000:03:00", "GPU-1", "0000:03:00:00.0"] {
-            assert_eq!(pci_address(text), None, "{text}");
-        }
     }
 }

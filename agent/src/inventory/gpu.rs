@@ -18,6 +18,7 @@ pub mod nvidia;
 mod nvml;
 pub mod own;
 mod software;
+mod suspension;
 mod sysfs;
 
 use std::{
@@ -28,13 +29,16 @@ use std::{
     time::Instant,
 };
 
-use island_protocol::host::{Device, Gpu, GpuLoad};
+use island_protocol::{
+    demand::Parts,
+    host::{Device, Gpu, GpuLoad},
+};
 
 use self::{clients::Clients, numbers::Numbers, own::OwnProcesses};
 
 const MB: u64 = 1 << 20;
 /// Reason for the values of a GPU that is suspended: reading them would wake it.
-const ASLEEP: &str = "the GPU is suspended";
+pub(crate) const ASLEEP: &str = "the GPU is suspended";
 /// Reason for a value that is the difference between two polls, at the first.
 const TWICE: &str = "it needs two polls";
 
@@ -76,6 +80,8 @@ pub struct GpuReadings {
     pub id: String,
     /// Its PCI address.
     pub address: String,
+    /// Identity of the card of which it is a part, if it is not a whole one.
+    pub part_of: Option<String>,
     /// Its vendor.
     pub vendor: Vendor,
     /// Marketing name.
@@ -92,6 +98,8 @@ pub struct GpuReadings {
     pub power_w: Reading<f32>,
     /// Processes that compute on it, each with its memory there in megabytes if that is reported.
     pub computing: Reading<BTreeMap<u32, Option<u64>>>,
+    /// Processes that its driver counts as drawing, likewise: for NVIDIA's, those that compute through Vulkan may be only among these.
+    pub drawing: BTreeMap<u32, Option<u64>>,
     /// The name by which an engine can be restricted to this GPU, if the vendor has one.
     pub handle: Option<String>,
 }
@@ -111,6 +119,23 @@ impl GpuReadings {
             .filter(|(_, reason)| is_lasting(reason))
             .map(|(what, reason)| format!("{what}: {reason}"))
             .collect()
+    }
+
+    /// All processes that use it, each with its memory there, megabytes. One may be listed as computing, as drawing, or as both.
+    pub fn processes(&self) -> BTreeMap<u32, Option<u64>> {
+        let mut all = self.drawing.clone();
+        for (pid, mb) in self.computing.iter().flatten() {
+            let known = all.entry(*pid).or_default();
+            *known = (*known).max(*mb);
+        }
+        all
+    }
+
+    /// Makes the values that are only measured while it is awake those of a suspended one.
+    fn fall_asleep(&mut self) {
+        self.busy_percent = Err(ASLEEP.to_owned());
+        self.temperature_c = Err(ASLEEP.to_owned());
+        self.power_w = Err(ASLEEP.to_owned());
     }
 }
 
@@ -141,6 +166,8 @@ pub trait Probe: fmt::Debug + Send {
 pub struct Moment<'a> {
     /// A poll now.
     pub now: Instant,
+    /// Whether workers that may use GPUs run.
+    has_workers: bool,
     proc: &'a Path,
     clients: OnceCell<Clients>,
 }
@@ -148,7 +175,12 @@ pub struct Moment<'a> {
 impl<'a> Moment<'a> {
     /// A poll now, with the processes in `proc`.
     pub fn new(now: Instant, proc: &'a Path) -> Self {
-        Self { now, proc, clients: OnceCell::new() }
+        Self { now, has_workers: false, proc, clients: OnceCell::new() }
+    }
+
+    /// The same while workers that may use GPUs run, if so.
+    fn with_workers(self, has_workers: bool) -> Self {
+        Self { has_workers, ..self }
     }
 
     fn clients(&self) -> &Clients {
@@ -206,9 +238,15 @@ impl View {
             vram_mb: card.seen.vram_mb,
             id: Some(card.seen.id.clone()),
             vendor: Some(card.seen.vendor.as_str().to_owned()),
+            part_of: card.seen.part_of.clone(),
             missing: card.seen.missing(),
         };
         self.cards.iter().map(gpu).collect()
+    }
+
+    /// The numbers of those that are parts of a card.
+    pub fn parts(&self) -> Parts {
+        self.cards.iter().filter(|card| card.seen.part_of.is_some()).map(|card| card.index).collect()
     }
 
     /// Their load, for heartbeats.
@@ -271,7 +309,7 @@ impl Gpus {
 
     fn under(roots: &Roots, open: nvidia::Open, numbers: Numbers) -> Self {
         let probes: [Box<dyn Probe>; 3] = [
-            Box::new(nvidia::Nvidia::new(open, &roots.proc)),
+            Box::new(nvidia::Nvidia::new(open, roots)),
             Box::new(amd::Amd::new(roots)),
             Box::new(intel::Intel::new(roots)),
         ];
@@ -285,7 +323,7 @@ impl Gpus {
 
     /// Polls all of them. May block as long as a driver does.
     pub fn poll(&mut self, now: Instant) -> View {
-        let moment = Moment::new(now, &self.proc);
+        let moment = Moment::new(now, &self.proc).with_workers(self.own.use_gpus());
         let looks: Vec<ProbeReport> = self.probes.iter_mut().map(|probe| probe.poll(&moment)).collect();
         let none: Vec<String> = looks.iter().filter_map(|look| look.none.clone()).collect();
         let mut problems: Vec<String> = looks.iter().flat_map(|look| look.problems.clone()).collect();
@@ -305,15 +343,13 @@ impl Gpus {
     }
 
     fn card(&mut self, seen: GpuReadings) -> Card {
-        let processes = seen.computing.as_ref().ok();
-        let (foreign, ours): (Vec<_>, Vec<_>) =
-            processes.into_iter().flatten().partition(|(pid, _)| self.own.is_foreign(&self.proc, **pid));
-        Card {
-            index: self.numbers.of(&seen.id),
-            foreign: processes.map(|_| foreign.len() as u32),
-            ours_mb: processes.and_then(|_| ours.into_iter().map(|(_, mb)| *mb).sum()),
-            seen,
-        }
+        let is_foreign = |pid: u32| self.own.is_foreign(&self.proc, pid);
+        let computing = seen.computing.as_ref().ok();
+        // A program that only draws, such as a desktop, is not one that computes.
+        let foreign = computing.map(|all| all.keys().filter(|pid| is_foreign(**pid)).count() as u32);
+        let ours = seen.processes().into_iter().filter(|(pid, _)| !is_foreign(*pid)).map(|(_, mb)| mb);
+        let ours_mb = computing.and_then(|_| ours.sum::<Option<u64>>());
+        Card { index: self.numbers.of(&seen.id), foreign, ours_mb, seen }
     }
 }
 

@@ -131,11 +131,9 @@ impl Dispatch<'_> {
     }
 
     fn preload(&self, message: &Message) {
-        if let Err(reason) = is_signed(&self.credentials.current().coordinator_key, message) {
-            return tracing::warn!(reason, "a hint to preload is not followed");
-        }
-        if let Some(hint) = parse::<Preload>(message) {
-            self.supervisor.preload(hint);
+        match read_hint(&self.credentials.current().coordinator_key, message, clock::age_ms) {
+            Ok(hint) => self.supervisor.preload(hint),
+            Err(reason) => tracing::warn!(reason, "a hint to preload is not followed"),
         }
     }
 
@@ -208,6 +206,21 @@ fn read_order(
     Ok(control)
 }
 
+/// Reads a hint to preload that a coordinator has just signed for this Island.
+fn read_hint(
+    key: &str,
+    message: &Message,
+    age_ms: impl Fn(Timestamp) -> i64,
+) -> Result<Preload, &'static str> {
+    is_signed(key, message)?;
+    let hint: Preload = parse(message).ok_or("malformed")?;
+    match hint.sent_at.map(age_ms) {
+        Some(age_ms) if age_ms.abs() <= SIGNATURE_WINDOW_MS => Ok(hint),
+        Some(_) => Err(WRONG_CLOCK),
+        None => Err("it does not contain the time of its signature"),
+    }
+}
+
 fn parse<T: DeserializeOwned>(message: &Message) -> Option<T> {
     let parsed = serde_json::from_slice(&message.payload);
     parsed.inspect_err(|error| tracing::warn!(%error, subject = %message.subject, "malformed message")).ok()
@@ -224,14 +237,19 @@ mod tests {
 
     /// An order that `key` signed for `signed_for`, as it arrives on `subject`.
     fn order(key: &KeyPair, signed_for: HostId, subject: HostId, sent_at: Timestamp) -> Message {
-        let payload = serde_json::to_vec(&Control { v: FABRIC_VERSION, order: Order::Pause, sent_at });
-        let payload = payload.expect("JSON");
-        let bytes = signed_bytes(&HostTopic::Control.of(signed_for), &payload);
+        let order = Control { v: FABRIC_VERSION, order: Order::Pause, sent_at };
+        signed(key, &HostTopic::Control.of(signed_for), HostTopic::Control.of(subject), &order)
+    }
+
+    /// A message that `key` signed for the subject `signed_for`, as it arrives on `subject`.
+    fn signed(key: &KeyPair, signed_for: &str, subject: String, content: &impl serde::Serialize) -> Message {
+        let payload = serde_json::to_vec(content).expect("JSON");
+        let bytes = signed_bytes(signed_for, &payload);
         let mut headers = HeaderMap::new();
         headers.insert(SIGNATURE_HEADER, BASE64.encode(key.sign(&bytes).expect("a signature")));
         let length = payload.len();
         Message {
-            subject: HostTopic::Control.of(subject).into(),
+            subject: subject.into(),
             reply: None,
             payload: payload.into(),
             headers: Some(headers),
@@ -263,6 +281,25 @@ mod tests {
             let read = read(message);
             assert!(matches!(read, Err(RemoteRefusal::Invalid(_))), "{number}: {read:?}");
         }
+    }
+
+    #[test]
+    fn a_hint_must_be_signed_for_this_island_by_a_coordinator_just_now() {
+        let (coordinator, forger) = (KeyPair::new_user(), KeyPair::new_user());
+        let now = Timestamp::from_unix_ms(1_000_000_000);
+        let age_ms = |at: Timestamp| now.unix_ms() - at.unix_ms();
+        let subject = || HostTopic::Preload.of(HostId(uuid::Uuid::from_u128(1)));
+        let read = |key: &KeyPair, sent_at: Option<Timestamp>| {
+            let workload_slug = "a".parse().expect("a slug");
+            let hint = Preload { v: FABRIC_VERSION, workload_slug, artifacts: Vec::new(), sent_at };
+            let message = signed(key, &subject(), subject(), &hint);
+            read_hint(&coordinator.public_key(), &message, age_ms)
+        };
+        assert!(read(&coordinator, Some(now)).is_ok());
+        assert!(read(&coordinator, Some(now.plus_ms(-SIGNATURE_WINDOW_MS))).is_ok());
+        assert!(read(&forger, Some(now)).is_err());
+        assert_eq!(read(&coordinator, Some(now.plus_ms(-SIGNATURE_WINDOW_MS - 1))), Err(WRONG_CLOCK));
+        assert!(read(&coordinator, None).is_err(), "it may be of any age");
     }
 
     #[test]

@@ -126,6 +126,8 @@ mod tests {
             lease_ms: 30_000,
             drop: Vec::new(),
             duplicate: false,
+            refused: None,
+            unread_heartbeat: None,
         };
         fabric.set_registered(&answer, FABRIC_VERSION);
         let done = Arc::new(AtomicBool::new(false));

@@ -284,9 +284,21 @@ impl Session {
                     tracing::error!(error = %Chain(&error), "this Island gets no jobs");
                     tokio::time::sleep(REGISTER_EVERY).await;
                 }
+                Err(error @ FabricError::Refused(_)) => {
+                    let was_refused = self.fabric.refusal().is_some();
+                    self.fabric.set_refused(&error);
+                    tracing::error!(error = %Chain(&error), "the coordinator refuses this Island's registration");
+                    // It may be the time of the registration, which is right now.
+                    clock::resynchronize();
+                    if was_refused {
+                        tokio::time::sleep(REGISTER_EVERY).await;
+                    } else {
+                        backoff.wait(None).await;
+                    }
+                }
                 Err(error) => {
                     tracing::info!(error = %Chain(&error), "not registered yet");
-                    // A coordinator does not reply to a registration whose time is wrong. The clock may be right by now.
+                    // An older coordinator does not reply to a registration whose time is wrong. The clock may be right by now.
                     clock::resynchronize();
                     backoff.wait(None).await;
                 }
@@ -305,9 +317,21 @@ impl Session {
             capabilities: self.supervisor.capabilities(),
             holding: self.supervisor.holding(),
             versions: Some(VERSIONS),
+            reads_refusals: true,
             sent_at: clock::steady(),
         };
-        let answer: Registered = self.fabric.request_signed(REGISTER, &message, REGISTER_TIMEOUT).await?;
+        let mut answer = None;
+        // Each coordinator answers. One that has registered this Island is enough.
+        let take = |one: Registered| {
+            let is_last = one.refused.is_none();
+            answer = Some(one);
+            is_last
+        };
+        self.fabric.request_all(REGISTER, &message, REGISTER_TIMEOUT, take).await?;
+        let answer = answer.ok_or(FabricError::TimedOut)?;
+        if let Some(reason) = answer.refused {
+            return Err(FabricError::Refused(reason));
+        }
         let version = negotiate(VERSIONS, answer.versions.unwrap_or(Versions::only(answer.v)))?;
         if answer.duplicate {
             return Err(FabricError::Duplicate);
@@ -320,6 +344,11 @@ impl Session {
         if !was_up {
             tracing::info!(version, "registered");
             notify::ready("registered with the coordinator");
+        }
+        if let Some(reason) = answer.unread_heartbeat {
+            let error = FabricError::UnreadHeartbeat(reason);
+            tracing::error!(error = %Chain(&error), "this Island gets no jobs");
+            self.fabric.set_refused(&error);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The owner's rules for single GPUs, and what follows from them for jobs. Pure.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, ops::RangeInclusive, str::FromStr};
 
 use island_protocol::{demand::Vram, host::Gpu};
 use island_runtimes_worker::launch::GpuGrant;
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::RECOVERED;
 use crate::inventory::{
-    devices::pci_address,
     gpu::{Card, Reading, Vendor, View, is_lasting},
+    pci::pci_address,
 };
 
 /// GPUs that are paused, with the reason.
@@ -47,7 +47,7 @@ pub struct GpuRule {
 pub enum GpuName {
     /// By its number on this Island.
     Index(u32),
-    /// By its UUID or its PCI address, in lower case.
+    /// By its UUID in lower case, or by its PCI address as the kernel writes it.
     Id(String),
 }
 
@@ -74,17 +74,17 @@ impl FromStr for GpuName {
         if let Ok(index) = name.parse() {
             return Ok(Self::Index(index));
         }
-        if is_address(&name) || is_uuid(&name) {
-            Ok(Self::Id(name))
-        } else {
-            Err(GpuNameError(text.to_owned()))
+        if is_uuid(&name) {
+            return Ok(Self::Id(name));
         }
+        let address = if is_address(&name) { pci_address(&name) } else { None };
+        address.map(Self::Id).ok_or_else(|| GpuNameError(text.to_owned()))
     }
 }
 
-/// Domain, bus, device and function, as the kernel writes them.
+/// Domain, bus, device and function, as the kernel or NVIDIA's tools write them.
 fn is_address(name: &str) -> bool {
-    let is_hex = |part: &str, digits: &[usize]| {
+    let is_hex = |part: &str, digits: RangeInclusive<usize>| {
         digits.contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit())
     };
     let mut parts = name.split(':');
@@ -94,7 +94,7 @@ fn is_address(name: &str) -> bool {
         return false;
     };
     let Some((device, function)) = rest.split_once('.') else { return false };
-    is_hex(domain, &[4, 8]) && is_hex(bus, &[2]) && is_hex(device, &[2]) && is_hex(function, &[1])
+    is_hex(domain, 4..=8) && is_hex(bus, 2..=2) && is_hex(device, 2..=2) && is_hex(function, 1..=1)
 }
 
 /// A UUID of NVIDIA for a GPU or a MIG instance, or of AMD, which has sixteen digits.

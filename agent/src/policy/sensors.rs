@@ -7,7 +7,10 @@ use std::{
 };
 
 use super::gpus::{GpuRule, limits};
-use crate::inventory::{gpu::Card, meter::Sample};
+use crate::inventory::{
+    gpu::{Card, Reading, is_lasting},
+    meter::Sample,
+};
 
 /// Readings. `None` if the machine does not report a value.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -40,11 +43,16 @@ impl SensorReadings {
             gpu_in_use: cards.iter().any(|card| card.foreign.is_some_and(|count| count > 0)),
             gpu_use_unknown: cards.iter().any(|card| card.foreign.is_none()),
             gpu_temperature_c: most(|card| Some(*card.seen.temperature_c.as_ref().ok()? as f32)),
-            gpu_temperature_unknown: cards.iter().any(|card| card.seen.temperature_c.is_err()),
+            gpu_temperature_unknown: cards.iter().any(|card| is_missing(&card.seen.temperature_c)),
             gpu_power_w: most(|card| card.seen.power_w.as_ref().ok().copied()),
-            gpu_power_unknown: cards.iter().any(|card| card.seen.power_w.is_err()),
+            gpu_power_unknown: cards.iter().any(|card| is_missing(&card.seen.power_w)),
         }
     }
+}
+
+/// Whether a value is not measured, and will not be at the next poll either. Those of a suspended GPU are not read: it exceeds no limit.
+fn is_missing<T>(reading: &Reading<T>) -> bool {
+    reading.as_ref().is_err_and(|reason| is_lasting(reason))
 }
 
 /// Terminals, whose access times show when a person typed. Keyboards and mice have none: desktops read them without changing an access time.
@@ -151,5 +159,14 @@ mod tests {
         };
         assert_eq!(SensorReadings::of(&sample, None, &[never("1"), never("2")]), first);
         assert_eq!(SensorReadings::of(&Sample::default(), None, &[]), SensorReadings::default());
+    }
+
+    #[test]
+    fn a_suspended_gpu_exceeds_no_limit() {
+        let mut card = card(0, crate::inventory::gpu::Vendor::Amd, 1, Ok(0), None);
+        card.seen.temperature_c = Err(crate::inventory::gpu::ASLEEP.to_owned());
+        card.seen.power_w = Err(crate::inventory::gpu::ASLEEP.to_owned());
+        let sample = Sample { gpus: View { cards: vec![card], ..View::default() }, ..Sample::default() };
+        assert_eq!(SensorReadings::of(&sample, None, &[]), SensorReadings::default());
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use island_daemon::latest::Latest;
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
-    demand::{self, DRIVER_MB, Need, Vram},
+    demand::{self, DRIVER_MB, Need, Parts, Vram},
     ids::InstanceId,
 };
 use island_runtimes_worker::{
@@ -55,7 +55,8 @@ impl Pool {
         if self.has_place(key, cargo) {
             return Need::default();
         }
-        demand::need(cargo, &headroom.vram_of(&self.gpus_for(cargo)))
+        let parts = self.load.latest().gpus.parts();
+        demand::need(cargo, &headroom.vram_of(&self.gpus_for(cargo)), &parts)
     }
 
     /// Memory that one more job may use: minus what starting workers and running jobs will allocate, plus what idle ones would free. Measured
@@ -128,7 +129,7 @@ impl Pool {
         let mut machine = self.machine(self.promised_mb(promise));
         let (choice, leaving) = loop {
             let choice = machine.choose(cargo, owned).map_err(|_| {
-                let need = demand::need(cargo, &machine.headroom().vram_of(owned));
+                let need = demand::need(cargo, &machine.headroom().vram_of(owned), &machine.parts);
                 AcquireError::NoMemory { ram_mb: need.ram_mb, vram_mb: need.vram.values().sum() }
             })?;
             if let Some(leaving) = self.take_idle(&choice.leaving.iter().copied().collect()) {
@@ -188,7 +189,7 @@ impl Pool {
             }
         }
         let free = self.free(&sample, sample.memory_now(), promised_mb);
-        Machine { free, workers: self.candidates(&sample), busy }
+        Machine { free, workers: self.candidates(&sample), busy, parts: sample.gpus.parts() }
     }
 
     /// Free memory, minus what is reserved or promised, and what workers have not allocated yet when it was measured.
@@ -287,7 +288,9 @@ fn planned(launch: &Launch) -> Need {
     if launch.cargo.is_shared() {
         return Need { ram_mb: SHARED_MB, vram: Vram::new() };
     }
-    demand::need(&launch.cargo, &launch.gpus.iter().map(|gpu| (gpu.index, gpu.memory_mb)).collect())
+    // A part of a card was granted alone, so which of them are parts makes no difference.
+    let granted = launch.gpus.iter().map(|gpu| (gpu.index, gpu.memory_mb)).collect();
+    demand::need(&launch.cargo, &granted, &Parts::new())
 }
 
 /// Divides an amount among granted GPUs, in proportion to the grants: engines do the same.
@@ -299,7 +302,8 @@ fn spread(gpus: &[GpuGrant], vram_mb: u64) -> Vram {
 
 /// Memory of a GPU that a process uses, if its driver reports it.
 fn measured_mb(card: &Card, pid: u32) -> Option<u64> {
-    *card.seen.computing.as_ref().ok()?.get(&pid)?
+    card.seen.computing.as_ref().ok()?;
+    card.seen.processes().get(&pid).copied().flatten()
 }
 
 /// Whether something was started after this sample of the machine.

@@ -138,7 +138,12 @@ mod tests {
             demand: 1.0,
         };
         let free = Amount::ram(300);
-        let machine = Machine { free: free.clone(), workers: vec![idle], busy: BTreeMap::new() };
+        let machine = Machine {
+            free: free.clone(),
+            workers: vec![idle],
+            busy: BTreeMap::new(),
+            parts: std::collections::BTreeSet::new(),
+        };
         let (first, second) = (wasm(1, 600), wasm(2, 600));
         let folder = tempfile::tempdir().expect("a folder");
         let (_samples, load) = watch::channel(Arc::new(Sample::default()));

@@ -20,6 +20,7 @@ use super::{
     Command, Sink, WorkerExit, WorkerHandle, WorkerState, WorkerStats,
     reports::{self, FrameRate, MAX_NAMED_JOBS},
     stall::{RunTime, StallDetector},
+    turns::{Turn, Turns},
 };
 use crate::attempt::handle::AttemptHandle;
 
@@ -296,26 +297,23 @@ enum Next {
 /// Runs a worker's task until the worker has ended or is detached.
 pub async fn run(mut task: WorkerTask) {
     let mut judged = Instant::now();
+    let mut turns = Turns::default();
     loop {
         let due = task.watch.due(judged, !task.jobs.is_empty());
-        let next = tokio::select! {
-            biased;
-            frame = task.frames.next() => match frame {
-                Some(Ok(frame)) => task.take(frame),
-                Some(Err(error)) => {
-                    tracing::warn!(instance = %task.handle.instance, error = %Chain(&error), "a worker's connection failed");
-                    if !matches!(error, FrameError::Socket(_)) {
-                        task.exit_reason = Some(WorkerExit::ProtocolViolated);
-                    }
-                    Next::End
+        let turn = turns.next(task.frames.next(), task.inbox.recv(), sleep_until(due)).await;
+        let next = match turn {
+            Turn::Frame(Some(Ok(frame))) => task.take(frame),
+            Turn::Frame(Some(Err(error))) => {
+                tracing::warn!(instance = %task.handle.instance, error = %Chain(&error), "a worker's connection failed");
+                if !matches!(error, FrameError::Socket(_)) {
+                    task.exit_reason = Some(WorkerExit::ProtocolViolated);
                 }
-                None => Next::End,
-            },
-            command = task.inbox.recv() => match command {
-                Some(command) => task.apply(command).await,
-                None => Next::Detach,
-            },
-            () = sleep_until(due) => {
+                Next::End
+            }
+            Turn::Frame(None) => Next::End,
+            Turn::Command(Some(command)) => task.apply(command).await,
+            Turn::Command(None) => Next::Detach,
+            Turn::Due => {
                 judged = Instant::now();
                 let process = &task.process;
                 let run_time = || process.run_time().map(|(ns, turns)| RunTime { ns, turns });

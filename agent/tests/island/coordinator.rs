@@ -63,6 +63,10 @@ pub(crate) struct Received {
     pub(crate) is_silent: bool,
     /// Versions that the coordinator states; with `None` its answer has its message version alone.
     pub(crate) versions: Option<Versions>,
+    /// Why registrations are refused, if so.
+    pub(crate) refused: Option<String>,
+    /// Why heartbeats cannot be read, if so.
+    pub(crate) unread_heartbeat: Option<String>,
     /// The number of further output messages that are lost.
     pub(crate) lose_outputs: usize,
     /// What is recommended.
@@ -377,6 +381,8 @@ fn answer(seen: &Mutex<Received>, message: &Message, lease_ms: u64) -> Option<Ve
                 lease_ms,
                 drop: Vec::new(),
                 duplicate: false,
+                refused: seen.refused.clone(),
+                unread_heartbeat: seen.unread_heartbeat.clone(),
             };
             Some(encode(&answer))
         }

@@ -17,7 +17,7 @@ use nkeys::KeyPair;
 use serde_json::{Value, json};
 
 use crate::{
-    coordinator::{Coordinator, Received},
+    coordinator::{Coordinator, Received, now},
     fixture::{AGENT, Island, Nats, assignment, kill_worker, spawn, wait_for, workers_dir},
     gpu::Gpu,
 };
@@ -251,13 +251,16 @@ async fn a_hint_to_preload_is_followed_only_if_the_coordinator_signed_it() {
     let island = Island::start().await;
     let hint = |slug: &str| {
         let recommended = recommended(&island, slug, slug.as_bytes(), 1, true);
-        Preload { v: 1, workload_slug: recommended.workload_slug, artifacts: recommended.artifacts }
+        let (workload_slug, artifacts) = (recommended.workload_slug, recommended.artifacts);
+        Preload { v: 1, workload_slug, artifacts, sent_at: Some(now()) }
     };
     let (forged, real) = (hint("forged"), hint("real"));
+    let recorded = Preload { sent_at: Some(now().plus_ms(-600_000)), ..forged.clone() };
     island.coordinator.preload(island.host, &forged, None).await;
     island.coordinator.preload(island.host, &forged, Some(&KeyPair::new_account())).await;
     // Hints are taken in order.
     let own = island.coordinator.key();
+    island.coordinator.preload(island.host, &recorded, Some(&own)).await;
     island.coordinator.preload(island.host, &real, Some(&own)).await;
     island.coordinator.wait("the file of the hint", |seen| (seen.files["real"].1 > 0).then_some(())).await;
     assert_eq!(island.coordinator.seen().files["forged"].1, 0);
@@ -643,6 +646,49 @@ async fn a_coordinator_with_other_versions_only_is_reported_with_what_to_upgrade
         (json["connected"] == true && json.get("refusal").is_none()).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_registration_that_is_refused_is_reported_with_the_reason() {
+    let mut island = Island::start().await;
+    assert!(island.coordinator.seen().registers[0].reads_refusals);
+    let reason = "its region is not a line";
+    island.coordinator.seen().refused = Some(reason.to_owned());
+    island.start_failing("").await;
+    wait_for("the refusal in the status", || {
+        let json: Value = serde_json::from_str(&island.agent(&["status", "--json"])).ok()?;
+        (json["connected"] == false && json["refusal"] == reason).then_some(())
+    })
+    .await;
+    let doctor = island.try_agent(&["doctor", "--simulated", "true"]);
+    let output = String::from_utf8_lossy(&doctor.stdout);
+    let line = output.lines().find(|line| line.contains(" agent  ")).expect("a finding about the agent");
+    assert!(line.starts_with("PROBLEM") && line.contains(reason), "{output}");
+    let log = fs::read_to_string(island.log()).expect("a log");
+    assert!(log.contains(reason), "{log}");
+    island.coordinator.seen().refused = None;
+    island.start_failing("").await;
+    wait_for("a registration", || {
+        let json: Value = serde_json::from_str(&island.agent(&["status", "--json"])).ok()?;
+        (json["connected"] == true && json.get("refusal").is_none()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn heartbeats_that_cannot_be_read_are_reported_with_the_reason() {
+    let mut island = Island::start().await;
+    let reason = "missing field `system`";
+    island.coordinator.seen().unread_heartbeat = Some(reason.to_owned());
+    island.start_failing("").await;
+    wait_for("the reason in the status", || {
+        let json: Value = serde_json::from_str(&island.agent(&["status", "--json"])).ok()?;
+        let refusal = json["refusal"].as_str()?;
+        (json["connected"] == true && refusal.ends_with(reason)).then_some(())
+    })
+    .await;
+    let log = fs::read_to_string(island.log()).expect("a log");
+    assert!(log.contains("cannot read the heartbeats"), "{log}");
 }
 
 #[tokio::test]

@@ -9,7 +9,9 @@
 mod budget;
 mod limits;
 mod queue;
+mod registration;
 mod report;
+mod unread;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -18,13 +20,13 @@ use island_daemon::{chain::Chain, latest::Latest};
 use island_protocol::{
     FABRIC_VERSION, MAX_MESSAGE_BYTES,
     fabric::{
-        Heartbeat, Introduction, Lease, LeaseRenewal, LeaseReply, Output, OutputReply, Register, Registered,
-        SIGNATURE_HEADER, Status, signed_bytes,
+        Heartbeat, Lease, LeaseRenewal, LeaseReply, Output, OutputReply, SIGNATURE_HEADER, Status,
+        signed_bytes,
     },
     ids::{AttemptKey, HostId, InstanceId},
     subjects::{self, HostTopic},
     time::Timestamp,
-    version::{Mismatch, VERSIONS, Versions, negotiate},
+    version::VERSIONS,
 };
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -36,14 +38,17 @@ use super::{
     machine::Input,
 };
 use crate::{
-    fabric::{link::LinkError, signature},
-    fleet::RegistrationKind,
+    fabric::{
+        link::LinkError,
+        signature::{self, SignatureError},
+    },
     storage::{self, StoreError},
 };
 pub(super) use budget::{Budget, Held};
 pub(super) use limits::{Rates, Unknown};
 pub(super) use queue::Backlog;
 use queue::{Queue, Received};
+pub(super) use unread::Unread;
 
 /// Messages of different Islands on one subject that are handled concurrently.
 const CONCURRENCY: usize = 16;
@@ -61,6 +66,15 @@ const MAX_REPORT: usize = 1 << 20;
 const MAX_STATUS: usize = 16 << 10;
 /// Maximum attempts in a message.
 const MAX_ATTEMPTS: usize = 1_024;
+
+/// Why a signed message has no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unadmitted {
+    /// The Island has signed it, at another time than it is by the clocks of this coordinator.
+    Untimely,
+    /// Its sender is unknown, or sends too many.
+    Other,
+}
 
 /// The subscriptions, one for each subject.
 #[derive(Debug)]
@@ -255,9 +269,18 @@ impl Execution {
     }
 
     fn on_heartbeat(&self, message: &async_nats::Message) {
-        let Some((host, mut heartbeat)) = from_host::<Heartbeat>(message) else { return };
+        // The fabric's permissions allow no other sender on the subject.
+        let Some((host, _)) = subjects::parse_host(&message.subject) else { return };
+        let mut heartbeat = match serde_json::from_slice::<Heartbeat>(&message.payload) {
+            Ok(heartbeat) => heartbeat,
+            Err(error) => {
+                tracing::debug!(%error, %host, "a heartbeat cannot be read");
+                return self.unread.insert(host, &error);
+            }
+        };
         // An Island whose registration was refused is not online.
         if heartbeat.host_id == host && VERSIONS.contains(heartbeat.v) {
+            self.unread.remove(host);
             report::trim(&mut heartbeat, message.payload.len());
             self.context.fleet.heartbeat(heartbeat, Instant::now(), self.context.clock.now());
         }
@@ -266,23 +289,35 @@ impl Execution {
     /// Whether a request is signed with the enrolled key of the Island that it names, and the Island has not sent too
     /// many.
     async fn is_admitted(&self, host: HostId, sent_at: Timestamp, message: &async_nats::Message) -> bool {
-        let Some(public_key) = self.public_key(host).await else { return false };
+        self.admit(host, sent_at, message).await.is_ok()
+    }
+
+    async fn admit(
+        &self,
+        host: HostId,
+        sent_at: Timestamp,
+        message: &async_nats::Message,
+    ) -> Result<(), Unadmitted> {
+        let Some(public_key) = self.public_key(host).await else { return Err(Unadmitted::Other) };
         let header = message.headers.as_ref().and_then(|headers| headers.get(SIGNATURE_HEADER));
         let signed = signed_bytes(&message.subject, &message.payload);
         let header = header.map(async_nats::HeaderValue::as_str);
         let times = self.context.clock.times();
         if let Err(error) = signature::verify(&public_key, header, &signed, sent_at, &times) {
             // A sender of forged messages chooses their number.
-            if self.rates.admit(HostId(Uuid::nil()), Instant::now()) {
-                tracing::warn!(%host, %error, subject = %message.subject, "message dropped");
+            if !self.rates.admit(HostId(Uuid::nil()), Instant::now()) {
+                return Err(Unadmitted::Other);
             }
-            return false;
+            tracing::warn!(%host, %error, subject = %message.subject, "message dropped");
+            let is_own = error == SignatureError::Stale
+                && signature::verify(&public_key, header, &signed, sent_at, &[sent_at]).is_ok();
+            return Err(if is_own { Unadmitted::Untimely } else { Unadmitted::Other });
         }
-        let is_admitted = self.rates.admit(host, Instant::now());
-        if !is_admitted {
+        if !self.rates.admit(host, Instant::now()) {
             self.context.metrics.fabric.dropped();
+            return Err(Unadmitted::Other);
         }
-        is_admitted
+        Ok(())
     }
 
     /// The enrolled key of an Island. Nobody has signed for the id yet, so few look-ups of unknown Islands run at a time,
@@ -308,117 +343,6 @@ impl Execution {
                 None
             }
         }
-    }
-
-    async fn on_register(&self, message: &async_nats::Message) {
-        let Some(introduction) = parsed::<Introduction>(&message.subject, &message.payload) else { return };
-        let host = introduction.host_id;
-        let versions = introduction.versions.unwrap_or(Versions::only(introduction.v));
-        let version = match negotiate(versions, VERSIONS) {
-            Ok(version) => version,
-            Err(mismatch) => return self.refuse_versions(&introduction, mismatch, message).await,
-        };
-        let Some(register) = parsed::<Register>(&message.subject, &message.payload) else { return };
-        if !self.is_admitted(host, register.sent_at, message).await {
-            return;
-        }
-        if let Err(reason) = report::check(&register) {
-            tracing::warn!(%host, %reason, "registration dropped");
-            return;
-        }
-        let now = self.context.clock.now();
-        let kind = self.context.fleet.register(&register, Instant::now(), now);
-        let duplicate = kind == RegistrationKind::Duplicate;
-        let registered = Registered { duplicate, ..self.registered(version) };
-        if registered.duplicate {
-            tracing::warn!(%host, name = register.name, "two agents have this Island's identity; one of them is ignored");
-            let Some(reply) = &message.reply else { return };
-            return self.context.link.reply_to_island(host, reply, &registered).await;
-        }
-        if let Err(error) = self.store_registration(&register, now).await {
-            tracing::error!(%host, error = %Chain(&error), "registration not stored");
-        }
-        if kind != RegistrationKind::Repeated {
-            tracing::info!(%host, name = register.name, holding = register.holding.len(), "Island registered");
-        }
-        if kind == RegistrationKind::Restarted {
-            self.drop_missing_attempts(&register);
-        }
-        let drop = self.obsolete(host, &register.holding).await;
-        let Some(reply) = &message.reply else { return };
-        let answer = Registered { drop, ..registered };
-        self.context.link.reply_to_island(host, reply, &answer).await;
-    }
-
-    /// The answer to an Island that speaks this version.
-    fn registered(&self, version: u32) -> Registered {
-        Registered {
-            v: version,
-            versions: Some(VERSIONS),
-            heartbeat_ms: self.context.heartbeat.as_millis() as u64,
-            lease_ms: self.context.timeouts.lease.as_millis() as u64,
-            drop: Vec::new(),
-            duplicate: false,
-        }
-    }
-
-    /// Gives an Island no jobs that has no version in common with this coordinator, and answers with the versions of this one. An agent from
-    /// before versions were negotiated would take any answer as a registration, and gets none.
-    async fn refuse_versions(
-        &self,
-        introduction: &Introduction,
-        mismatch: Mismatch,
-        message: &async_nats::Message,
-    ) {
-        let host = introduction.host_id;
-        if !self.is_admitted(host, introduction.sent_at, message).await {
-            return;
-        }
-        if self.context.fleet.refuse(host, mismatch) {
-            tracing::warn!(%host, island = %mismatch.island, coordinator = %mismatch.coordinator, "an Island with other versions of the fabric protocol is refused; upgrade {}", mismatch.outdated());
-        }
-        let Some(reply) = message.reply.as_ref().filter(|_| introduction.versions.is_some()) else { return };
-        self.context.link.reply_to_island(host, reply, &self.registered(FABRIC_VERSION)).await;
-    }
-
-    async fn store_registration(&self, register: &Register, now: Timestamp) -> Result<(), StoreError> {
-        let mut tx = self.context.store.begin().await?;
-        storage::host::registered(
-            &mut tx,
-            register.host_id,
-            &register.name,
-            register.region.as_deref(),
-            &register.agent_version,
-            &register.capabilities,
-            now,
-        )
-        .await?;
-        storage::commit(tx).await
-    }
-
-    /// A restarted agent lists the attempts that it still has; the others are lost.
-    fn drop_missing_attempts(&self, register: &Register) {
-        for handle in self.all() {
-            let attempt = handle.attempt().filter(|(host, _)| *host == register.host_id);
-            if let Some((_, key)) = attempt.filter(|(_, key)| !register.holding.contains(key)) {
-                handle.send(Input::Lost { key });
-            }
-        }
-    }
-
-    /// Returns the attempts that an Island should drop, without those that the database would have to decide about if it
-    /// cannot be read.
-    async fn obsolete(&self, host: HostId, holding: &[AttemptKey]) -> Vec<AttemptKey> {
-        let (mut obsolete, mut unknown) = (Vec::new(), Vec::new());
-        for key in holding {
-            match self.find(key.job_id) {
-                Some(handle) if handle.attempt() == Some((host, *key)) => {}
-                Some(_) => obsolete.push(*key),
-                None => unknown.push(*key),
-            }
-        }
-        obsolete.extend(self.ended_among(&unknown).await.unwrap_or_default());
-        obsolete
     }
 
     async fn on_lease(self: &Arc<Self>, received: Received) {

@@ -195,6 +195,7 @@ fn a_row_from_before_a_registration_does_not_take_its_name_back() {
         capabilities: capabilities(),
         holding: Vec::new(),
         versions: None,
+        reads_refusals: false,
         sent_at: Timestamp::from_unix_ms(0),
     };
     fleet.register(&registration, now, Timestamp::from_unix_ms(0));

@@ -134,7 +134,7 @@ fn main_memory(cargo: &CargoSpec, capabilities: &Capabilities) -> u64 {
     let gpus = report(cargo, capabilities).and_then(|report| report.gpus.as_ref());
     let usable = |gpu: &u32| cargo.required_vram_mb > 0 && gpus.is_some_and(|gpus| gpus.contains(gpu));
     let vram = all_vram(capabilities).into_iter().filter(|(gpu, _)| usable(gpu)).collect();
-    match demand::fit(cargo, 0, &vram) {
+    match demand::fit(cargo, 0, &vram, &capabilities.parts()) {
         Err(Shortage::Ram(mb)) => mb.max(cargo.ram_mb()),
         _ => cargo.ram_mb(),
     }

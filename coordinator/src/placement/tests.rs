@@ -275,6 +275,10 @@ fn a_gpu_counts_only_for_engines_that_use_it() {
     caps.runtimes[0].kind = RuntimeType::Diffusers;
     assert_eq!(able(&sum, &candidate(1, &all, &[])).err(), None, "llama.cpp splits it");
     assert_eq!(able(&images, &candidate(1, &caps, &[])).err(), Some(Reason::NoRam), "others do not");
+    let mut split = Capabilities { ram_mb: 8_000, ..all.clone() };
+    assert_eq!(able(&sum, &candidate(1, &split, &[])).err(), None, "two cards hold it");
+    split.gpus.iter_mut().for_each(|gpu| gpu.part_of = Some("a card".into()));
+    assert_eq!(able(&sum, &candidate(1, &split, &[])).err(), Some(Reason::NoRam), "two parts of one do not");
     let free = |mb| Candidate { free_vram: gpu(mb), ..candidate(2, &all, &[]) };
     let small = cargo(4000, 4000);
     let order = |fleet: Vec<Candidate<'_>>| {

@@ -2,6 +2,7 @@
 
 use async_nats::ConnectOptions;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use island_coordinator::clock::Clock;
 use island_protocol::{
     api::{WatchCredentials, claim::ClaimVerb},
     event::AttemptEvent,
@@ -281,6 +282,42 @@ async fn what_an_island_reports_is_limited() {
     island.end(again.key, again.first_event, Outcome::failed(failure)).await;
     let message = network.job(&id).await["error"]["message"].clone();
     assert_eq!(message.as_str().map(str::len), Some(2_000));
+}
+
+#[tokio::test]
+async fn a_registration_without_effect_is_answered_with_the_reason() {
+    let network = Network::start().await;
+    let island = Island::start(&network).await;
+    let refused = async |field: &str, value: Value| {
+        let answer = island.register_or_refused(|message| message[field] = value).await;
+        answer.refused.unwrap_or_default()
+    };
+    assert!(refused("name", json!("a\nb")).await.contains("is not a line"));
+    assert!(refused("capabilities", json!("none")).await.contains("cannot read the registration"));
+    let long_ago = Clock::System.now().plus_ms(-3_600_000);
+    assert!(refused("sent_at", json!(long_ago)).await.contains("clock"));
+    assert_eq!(refused("region", json!("elsewhere")).await, "");
+    let shown = network.get(&format!("/hosts/{}", island.id)).await;
+    assert_eq!((&shown["data"]["name"], &shown["data"]["region"]), (&json!("scripted"), &json!("elsewhere")));
+}
+
+/// A heartbeat has no answer.
+#[tokio::test]
+async fn an_island_is_answered_why_its_heartbeats_cannot_be_read() {
+    let network = Network::start().await;
+    let island = Island::start(&network).await;
+    assert_eq!(island.register(&[]).await.unread_heartbeat, None);
+    island.publish(HostTopic::Heartbeat, &json!({"v": 1, "host_id": island.id})).await;
+    let reason = soon("the reason", async {
+        loop {
+            if let Some(reason) = island.register(&[]).await.unread_heartbeat {
+                break reason;
+            }
+        }
+    });
+    assert!(reason.await.contains("missing field"));
+    island.beat(&[]).await;
+    soon("a heartbeat", async { while island.register(&[]).await.unread_heartbeat.is_some() {} }).await;
 }
 
 #[tokio::test]

@@ -1,10 +1,12 @@
 //! Networks of the owner that have addresses of the public internet: what is on this machine's links, its routers, and translated
-//! addresses. Pure, except for reading the routes.
+//! addresses. Pure, except for reading routes and addresses.
 
 use std::{
     fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
+
+use sysinfo::Networks;
 
 use crate::address::Forbidden;
 
@@ -28,11 +30,23 @@ type Network = (IpAddr, u32);
 pub(crate) struct Nearby(Vec<Network>);
 
 impl Nearby {
-    /// Reads the routes of this machine.
+    /// Reads the routes of this machine; where the system has no files with them, its addresses.
     pub(crate) fn here() -> io::Result<Self> {
-        if !cfg!(target_os = "linux") {
-            return Ok(Self::default());
+        if cfg!(target_os = "linux") { Self::of_routes() } else { Self::of_addresses() }
+    }
+
+    /// Reads the addresses of this machine, each of which belongs to a network, in which its router is as a rule.
+    fn of_addresses() -> io::Result<Self> {
+        let interfaces = Networks::new_with_refreshed_list().map_err(io::Error::other)?;
+        let mut networks = Vec::new();
+        for (_, interface) in &interfaces {
+            let own = interface.ip_networks().iter();
+            networks.extend(own.filter_map(|network| on_link(network.addr, network.prefix.into())));
         }
+        Ok(Self(networks))
+    }
+
+    fn of_routes() -> io::Result<Self> {
         let v6 = match fs::read_to_string("/proc/net/ipv6_route") {
             Ok(text) => text,
             // The kernel has no IPv6.
@@ -84,6 +98,14 @@ fn embedded(bits: u128, length: u32) -> Ipv4Addr {
     Ipv4Addr::from(found)
 }
 
+/// A network whose hosts are reached without a router, with the whole household if its addresses are public; `None` for a tunnel.
+fn on_link(network: IpAddr, length: u32) -> Option<Network> {
+    let is_public = matches!(network, IpAddr::V6(network) if network.segments()[0] >> 13 == 1);
+    let length = if is_public { length.min(HOUSEHOLD) } else { length };
+    let shortest = if network.is_ipv4() { SHORTEST_V4 } else { SHORTEST_V6 };
+    (length >= shortest).then_some((network, length))
+}
+
 /// On-link networks and gateways in `/proc/net/route`, in hexadecimal and the byte order of the machine.
 fn routes_v4(text: &str) -> impl Iterator<Item = Network> + '_ {
     text.lines()
@@ -97,12 +119,11 @@ fn routes_v4(text: &str) -> impl Iterator<Item = Network> + '_ {
             let (Some(network), Some(gateway), Some(netmask)) = (number(1), number(2), number(7)) else {
                 return [None, None];
             };
-            let length = netmask.to_bits().leading_ones();
-            let on_link = gateway.is_unspecified() && length >= SHORTEST_V4;
-            [
-                on_link.then_some((IpAddr::V4(network), length)),
-                (!gateway.is_unspecified()).then_some((IpAddr::V4(gateway), 32)),
-            ]
+            if gateway.is_unspecified() {
+                [on_link(IpAddr::V4(network), netmask.to_bits().leading_ones()), None]
+            } else {
+                [None, Some((IpAddr::V4(gateway), 32))]
+            }
         })
         .flatten()
 }
@@ -118,13 +139,11 @@ fn routes_v6(text: &str) -> impl Iterator<Item = Network> + '_ {
             let (Some(network), Some(length), Some(gateway)) = (number(0), length, number(4)) else {
                 return [None, None];
             };
-            let is_public = network.segments()[0] >> 13 == 1;
-            let length = if is_public { length.min(HOUSEHOLD) } else { length };
-            let on_link = gateway.is_unspecified() && (SHORTEST_V6..=128).contains(&length);
-            [
-                on_link.then_some((IpAddr::V6(network), length)),
-                (!gateway.is_unspecified()).then_some((IpAddr::V6(gateway), 128)),
-            ]
+            if gateway.is_unspecified() {
+                [on_link(IpAddr::V6(network), length).filter(|(_, length)| *length <= 128), None]
+            } else {
+                [None, Some((IpAddr::V6(gateway), 128))]
+            }
         })
         .flatten()
 }
@@ -192,6 +211,23 @@ mod tests {
         for far in ["81.2.4.1", "200.1.2.3", "2a01:1234:5678:201::1", "2a01:9999::fe", "2606:4700::1"] {
             assert_eq!(nearby.check(far.parse().expect("an address")), Ok(()), "{far}");
         }
+    }
+
+    #[test]
+    fn networks_of_this_machines_addresses_are_refused() {
+        let address = |text: &str| -> IpAddr { text.parse().expect("an address") };
+        let own = [("81.2.3.7", 24), ("2a01:1234:5678:101::7", 64), ("10.1.2.3", 1), ("2001::9", 3)];
+        let networks = own.into_iter().filter_map(|(own, length)| on_link(address(own), length));
+        let nearby = Nearby(networks.collect());
+        for near in ["81.2.3.1", "81.2.3.7", "2a01:1234:5678:1ff::dead"] {
+            assert!(nearby.check(address(near)).is_err(), "{near}");
+        }
+        for far in ["81.2.4.1", "2a01:1234:5678:201::1", "20.1.1.1", "2606:4700::1"] {
+            assert_eq!(nearby.check(address(far)), Ok(()), "{far}");
+        }
+        let here = Nearby::of_addresses().expect("addresses");
+        assert!(here.check(address("127.0.0.1")).is_err(), "every machine has it");
+        assert_eq!(here.check(address("1.1.1.1")), Ok(()));
     }
 
     #[test]

@@ -78,6 +78,7 @@ fn seen(gpu: &Device, name: String, bytes: u64, sys: &Path, moment: &Moment<'_>)
     GpuReadings {
         id: gpu.address.clone(),
         address: gpu.address.clone(),
+        part_of: None,
         vendor: Vendor::Amd,
         name,
         vram_mb: bytes / MB,
@@ -87,6 +88,7 @@ fn seen(gpu: &Device, name: String, bytes: u64, sys: &Path, moment: &Moment<'_>)
         // Older and larger GPUs report an average, newer and smaller ones the current value.
         power_w: gpu.sensor::<u64>(&["power1_average", "power1_input"]).map(|micro| micro as f32 / 1e6),
         computing: computing(gpu, sys, moment.clients()),
+        drawing: BTreeMap::new(),
         handle: gpu.text("unique_id").ok().filter(|id| !id.is_empty()).map(|id| format!("GPU-{id}")),
     }
 }

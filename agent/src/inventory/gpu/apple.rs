@@ -1,6 +1,6 @@
 //! The GPU of an Apple chip. It shares the machine's memory, so memory in use by programs is not free for it either.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use super::{GpuReadings, MB, Moment, Probe, ProbeReport, Vendor};
 
@@ -49,6 +49,7 @@ fn seen(counters: Counters) -> GpuReadings {
         // There is always one, in the same chip as the processor.
         id: "apple".to_owned(),
         address: "apple".to_owned(),
+        part_of: None,
         vendor: Vendor::Apple,
         name: format!("{} ({} GPU cores)", counters.chip, counters.cores),
         vram_mb,
@@ -57,6 +58,7 @@ fn seen(counters: Counters) -> GpuReadings {
         temperature_c: temperature.ok_or_else(|| "the chip's sensors report none".to_owned()),
         power_w: Ok(counters.power_w),
         computing: Err("macOS does not report them".to_owned()),
+        drawing: BTreeMap::new(),
         handle: None,
     }
 }

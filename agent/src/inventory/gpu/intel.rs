@@ -39,6 +39,7 @@ impl Intel {
         GpuReadings {
             id: gpu.address.clone(),
             address: gpu.address.clone(),
+            part_of: None,
             vendor: Vendor::Intel,
             name,
             vram_mb: bytes / MB,
@@ -50,6 +51,7 @@ impl Intel {
                 .map(|milli| (milli.max(0) / 1000) as u32),
             power_w: self.power_w(gpu, moment.now),
             computing: computing(gpu, clients),
+            drawing: BTreeMap::new(),
             handle: None,
         }
     }

@@ -49,7 +49,7 @@ fn open(path: &Path) -> Option<Errno> {
     Errno::from_io_error(&error)
 }
 
-/// Opening one of these could wake a GPU, so only the permissions are checked.
+/// Opening one of these could wake a GPU, so only the permissions are checked. The kernel checks the device rules of the unit for it as well.
 fn permitted(path: &Path) -> Option<Errno> {
     access(path, Access::READ_OK | Access::WRITE_OK).err()
 }

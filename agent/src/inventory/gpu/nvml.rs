@@ -1,15 +1,17 @@
 //! NVIDIA's driver through its library NVML, which is loaded when it is first needed.
 
-use std::{fmt::Display, path::Path};
+use std::{collections::BTreeMap, fmt::Display, path::Path};
 
 use nvml_wrapper::{
     Device, Nvml, enum_wrappers::device::TemperatureSensor, enums::device::UsedGpuMemory, error::NvmlError,
+    struct_wrappers::device::ProcessInfo,
 };
 
 use super::{
     GpuReadings, MB, Reading, Vendor,
     nvidia::{Closed, Driver, Report},
 };
+use crate::inventory::pci::pci_address;
 
 /// NVML's answer for a GPU that is split.
 const MIG_ENABLED: u32 = 1;
@@ -104,6 +106,7 @@ fn whole(gpu: &Device<'_>, is_split: bool) -> Result<GpuReadings, NvmlError> {
     let unknown = |reading: Result<u32, NvmlError>| reading.map_err(message);
     Ok(GpuReadings {
         address: address.unwrap_or_else(|_| id.clone()),
+        part_of: None,
         vendor: Vendor::Nvidia,
         name: gpu.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned()),
         vram_mb: memory.total / MB,
@@ -112,6 +115,7 @@ fn whole(gpu: &Device<'_>, is_split: bool) -> Result<GpuReadings, NvmlError> {
         temperature_c: unknown(gpu.temperature(TemperatureSensor::Gpu)),
         power_w: gpu.power_usage().map(|milliwatts| milliwatts as f32 / 1000.0).map_err(message),
         computing: if is_split { Ok([].into()) } else { computing(gpu) },
+        drawing: if is_split { [].into() } else { drawing(gpu) },
         handle: Some(id.clone()),
         id,
     })
@@ -124,31 +128,40 @@ fn part(instance: &Device<'_>, whole: &GpuReadings, number: u32) -> Result<GpuRe
     Ok(GpuReadings {
         // After the whole GPU's address, so that instances are sorted.
         address: format!("{}#{number:02}", whole.address),
+        part_of: Some(whole.id.clone()),
         name: instance.name().unwrap_or_else(|_| format!("{} (MIG)", whole.name)),
         vram_mb: memory.total / MB,
         used_mb: Ok(memory.used / MB),
         busy_percent: Err(NOT_OF_INSTANCES.to_owned()),
         computing: computing(instance),
+        drawing: drawing(instance),
         handle: Some(id.clone()),
         id,
         ..whole.clone()
     })
 }
 
-fn computing(gpu: &Device<'_>) -> Reading<std::collections::BTreeMap<u32, Option<u64>>> {
-    let processes = gpu.running_compute_processes().map_err(message)?;
-    let memory = |used: &UsedGpuMemory| match used {
+fn computing(gpu: &Device<'_>) -> Reading<BTreeMap<u32, Option<u64>>> {
+    gpu.running_compute_processes().map(listed).map_err(message)
+}
+
+/// Programs on Vulkan are among those that draw, also those that only compute. Instances may have no such list, and nothing draws on them.
+fn drawing(gpu: &Device<'_>) -> BTreeMap<u32, Option<u64>> {
+    gpu.running_graphics_processes().map(listed).unwrap_or_default()
+}
+
+/// Processes, each with its memory, megabytes.
+fn listed(processes: Vec<ProcessInfo>) -> BTreeMap<u32, Option<u64>> {
+    let memory = |used: UsedGpuMemory| match used {
         UsedGpuMemory::Used(bytes) => Some(bytes / MB),
         UsedGpuMemory::Unavailable => None,
     };
-    Ok(processes.iter().map(|process| (process.pid, memory(&process.used_gpu_memory))).collect())
+    processes.into_iter().map(|process| (process.pid, memory(process.used_gpu_memory))).collect()
 }
 
 /// A PCI address in the kernel's form: NVML writes the domain with eight digits.
 fn as_in_sysfs(bus_id: &str) -> String {
-    let address = bus_id.to_lowercase();
-    let short = address.strip_prefix("0000").filter(|rest| rest.find(':') == Some(4));
-    short.map_or(address.clone(), ToOwned::to_owned)
+    pci_address(bus_id).unwrap_or_else(|| bus_id.to_lowercase())
 }
 
 fn message(error: impl Display) -> String {
@@ -175,6 +188,6 @@ mod tests {
     fn addresses_have_the_kernels_form() {
         assert_eq!(as_in_sysfs("00000000:0A:00.0"), "0000:0a:00.0");
         assert_eq!(as_in_sysfs("0000:0a:00.0"), "0000:0a:00.0");
-        assert_eq!(as_in_sysfs("00010000:0a:00.0"), "00010000:0a:00.0");
+        assert_eq!(as_in_sysfs("00010000:0A:00.0"), "10000:0a:00.0", "a domain above ffff has five digits");
     }
 }

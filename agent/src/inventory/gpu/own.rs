@@ -1,6 +1,6 @@
 //! The processes of this Island, to be distinguished from other programs on a GPU.
 
-use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use parking_lot::Mutex;
 use rustix::{
@@ -11,14 +11,24 @@ use rustix::{
 /// Generations between a worker and a process that it started.
 const MAX_DEPTH: u32 = 8;
 
-/// Process ids of workers and probes. Clones share them.
+/// Process ids of workers and probes, and whether each may use GPUs for as long as it lives. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct OwnProcesses(Arc<Mutex<BTreeSet<u32>>>);
+pub struct OwnProcesses(Arc<Mutex<BTreeMap<u32, bool>>>);
 
 impl OwnProcesses {
     /// Adds a process that this Island started or found.
     pub fn add(&self, pid: u32) {
-        self.0.lock().insert(pid);
+        self.0.lock().insert(pid, false);
+    }
+
+    /// Adds a worker that was granted GPUs.
+    pub fn add_on_gpus(&self, pid: u32) {
+        self.0.lock().insert(pid, true);
+    }
+
+    /// Whether one of them was granted GPUs.
+    pub(super) fn use_gpus(&self) -> bool {
+        self.0.lock().values().any(|uses_gpus| *uses_gpus)
     }
 
     /// Removes a process that has ended.
@@ -32,7 +42,7 @@ impl OwnProcesses {
         let known = self.0.lock();
         let mut at = pid;
         for _ in 0..MAX_DEPTH {
-            if known.contains(&at) {
+            if known.contains_key(&at) {
                 return false;
             }
             match parent(proc, at) {

@@ -1,5 +1,7 @@
 //! A GPU that the processor emulates, such as Mesa's llvmpipe: for tests. An engine reports it only if somebody selected it for the agent.
 
+use std::collections::BTreeMap;
+
 use island_protocol::host::Device;
 
 use super::{GpuReadings, Moment, Probe, ProbeReport, Vendor};
@@ -35,6 +37,7 @@ fn seen(device: &Device, memory: Memory) -> GpuReadings {
     GpuReadings {
         id: "software".to_owned(),
         address: "software".to_owned(),
+        part_of: None,
         vendor: Vendor::Software,
         name: device.name.clone(),
         vram_mb,
@@ -43,6 +46,7 @@ fn seen(device: &Device, memory: Memory) -> GpuReadings {
         temperature_c: Err(reason()),
         power_w: Err(reason()),
         computing: Err(reason()),
+        drawing: BTreeMap::new(),
         handle: None,
     }
 }

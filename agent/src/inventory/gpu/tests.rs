@@ -103,6 +103,23 @@ fn workers_do_not_count_as_other_programs() {
     assert_eq!(gpus.card(seen).ours_mb, None, "no sum without the values");
 }
 
+#[test]
+fn a_worker_on_vulkan_is_found_among_the_processes_that_draw() {
+    let tree = Tree::new();
+    let mut desktop = std::process::Command::new("sleep").arg("60").spawn().expect("start a process");
+    let mut seen = nvidia::tests::seen("GPU-a");
+    seen.drawing = BTreeMap::from([(std::process::id(), Some(300)), (desktop.id(), Some(500))]);
+    let own = OwnProcesses::default();
+    own.add_on_gpus(std::process::id());
+    let mut gpus = Gpus::of(Vec::new(), Numbers::default(), tree.roots().proc).with_own(own);
+    let card = gpus.card(seen.clone());
+    assert_eq!((card.foreign, card.ours_mb), (Some(0), Some(300)));
+    seen.computing = Ok(BTreeMap::from([(std::process::id(), Some(310)), (desktop.id(), None)]));
+    let card = gpus.card(seen);
+    assert_eq!((card.foreign, card.ours_mb), (Some(1), Some(310)), "what is in both lists counts once");
+    desktop.kill().and_then(|()| desktop.wait()).expect("end it");
+}
+
 #[tokio::test]
 async fn changes_of_the_offered_gpus_are_registered() {
     let (tree, fake) = (Tree::new(), Fake::default());

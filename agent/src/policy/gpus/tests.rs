@@ -15,6 +15,7 @@ pub(crate) fn card(
     let seen = GpuReadings {
         id: format!("GPU-0000000{index}-0000-0000-0000-000000000000"),
         address: format!("0000:0{index}:00.0"),
+        part_of: None,
         vendor,
         name: "Some GPU".into(),
         vram_mb,
@@ -23,6 +24,7 @@ pub(crate) fn card(
         temperature_c: Ok(50),
         power_w: Ok(100.0),
         computing: Ok(BTreeMap::new()),
+        drawing: BTreeMap::new(),
         handle: Some(format!("GPU-0000000{index}-0000-0000-0000-000000000000")),
     };
     Card { index, seen, foreign: Some(0), ours_mb }
@@ -76,10 +78,33 @@ fn a_gpu_is_named_by_number_uuid_or_address() {
 }
 
 #[test]
+fn an_address_may_have_a_domain_of_any_length() {
+    let mut card = card(1, Vendor::Nvidia, 1, Ok(0), None);
+    assert!(rule("00000000:01:00.0").gpu.means(&card), "as NVIDIA's tools write it");
+    card.seen.address = "10000:01:00.0".into();
+    for name in ["10000:01:00.0", "00010000:01:00.0", "010000:01:00.0"] {
+        assert!(rule(name).gpu.means(&card), "{name}");
+    }
+    for name in ["0000:01:00.0", "1000:01:00.0", "00100000:01:00.0"] {
+        assert!(!rule(name).gpu.means(&card), "{name}");
+    }
+}
+
+#[test]
 fn the_address_of_a_split_gpu_matches_its_instances() {
     let mut instance = card(3, Vendor::Nvidia, 1, Ok(0), None);
     instance.seen.address = "0000:03:00.0#01".into();
     assert!(rule("0000:03:00.0").gpu.means(&instance));
+}
+
+#[test]
+fn parts_of_a_card_are_reported_as_such() {
+    let mut view = two();
+    view.cards[0].seen.part_of = Some("GPU-whole".into());
+    let (offered, _) = offered(&[], &view);
+    let parts: Vec<_> = offered.iter().map(|gpu| gpu.part_of.as_deref()).collect();
+    assert_eq!(parts, [Some("GPU-whole"), None]);
+    assert_eq!(view.parts(), [0].into());
 }
 
 #[test]

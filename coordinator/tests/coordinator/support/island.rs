@@ -204,6 +204,14 @@ impl Island {
         self.request(subjects::REGISTER, &registration).await
     }
 
+    /// Registers with a change as an agent that reads why it is refused.
+    pub(crate) async fn register_or_refused(&self, change: impl FnOnce(&mut serde_json::Value)) -> Registered {
+        let registration = Register { reads_refusals: true, ..self.registration("scripted", &[]) };
+        let mut message = serde_json::to_value(&registration).expect("json");
+        change(&mut message);
+        self.request(subjects::REGISTER, &message).await
+    }
+
     /// Sends a registration in the form of a later version, of which only the introduction is understood.
     pub(crate) async fn introduce(&self, versions: Versions) -> Registered {
         let message = serde_json::json!({
@@ -246,6 +254,7 @@ impl Island {
             capabilities,
             holding: holding.to_vec(),
             versions: None,
+            reads_refusals: false,
             sent_at: Clock::System.now(),
         }
     }

@@ -22,6 +22,9 @@ const FACTS: [&str; 3] = ["/sys/devices/system/cpu", "/dev/null", "/dev/urandom"
 /// through which a process could free itself belong to root, because this one is not dumpable.
 const THREADS: &str = "/proc/self/task";
 
+/// Where the kernel makes a new inode for an entry that it has forgotten.
+const FORGETFUL: &str = "/proc";
+
 /// Restricts this thread, and all that it starts, to the profile's files; TCP, abstract sockets and signals to others are refused, too.
 pub(super) fn confine(profile: &Profile) -> Result<(), String> {
     restrict(profile).map_err(|error| error.to_string()).and_then(|status| match status {
@@ -83,6 +86,9 @@ fn restrict(profile: &Profile) -> Result<RulesetStatus, RulesetError> {
 }
 
 /// Allows `access` to `path`, as far as it applies to its type. A path that does not exist needs no rule.
+///
+/// A rule belongs to an inode. Where an unused entry gets another one once the kernel needed its memory, the rule would be lost, so the
+/// entry stays open for as long as this process lives. It can only be used for what the rule allows.
 fn allow(
     rules: RulesetCreated,
     path: &Path,
@@ -90,14 +96,33 @@ fn allow(
 ) -> Result<RulesetCreated, RulesetError> {
     let Ok(opened) = PathFd::new(path) else { return Ok(rules) };
     let access = if path.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
-    rules.set_compatibility(CompatLevel::BestEffort).add_rule(PathBeneath::new(opened, access))
+    let rules = rules.set_compatibility(CompatLevel::BestEffort).add_rule(PathBeneath::new(&opened, access))?;
+    if path.starts_with(FORGETFUL) {
+        std::mem::forget(opened);
+    }
+    Ok(rules)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, thread};
+    use std::{fs, path::PathBuf, thread};
 
     use super::*;
+
+    #[test]
+    fn entries_that_the_kernel_forgets_stay_open() {
+        let task = PathBuf::from(format!("/proc/{}/task", std::process::id()));
+        let profile = Profile { drivers: true, ..Profile::default() };
+        // Only the thread is confined.
+        let confined = thread::spawn(move || {
+            confine(&profile).expect("landlock");
+            fs::read("/proc/thread-self/comm").is_ok()
+        });
+        assert!(confined.join().expect("it ends"));
+        let mut descriptors = fs::read_dir("/proc/self/fd").expect("a list").flatten();
+        let is_open = descriptors.any(|entry| fs::read_link(entry.path()).is_ok_and(|path| path == task));
+        assert!(is_open, "with the entry, its rule would be lost");
+    }
 
     #[test]
     fn of_a_listed_folder_only_the_names_are_read() {
