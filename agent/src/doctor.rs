@@ -1,5 +1,6 @@
 //! `island-agent doctor`: checks what works on this machine, and reports why the rest does not.
 
+mod hub;
 pub mod settings;
 mod test_job;
 
@@ -117,7 +118,8 @@ pub async fn examine(config: &Config) -> Vec<Finding> {
     findings.extend(container_gpus(config, &runtimes));
     findings.push(disk(config));
     findings.push(encryption(config));
-    findings.push(coordinator(config).await);
+    let (coordinator, hub) = tokio::join!(coordinator(config), hub::check(config));
+    findings.extend([coordinator, hub]);
     findings.extend(agent(config).await);
     findings
 }

@@ -152,7 +152,11 @@ mod tests {
         );
         assert_eq!(chosen(&machine, &cargo(RuntimeType::Llmcpp, 9000)), Some((vec![0, 1], vec![0])));
         let parts = Machine { parts: [0, 1].into(), ..machine };
-        assert_eq!(chosen(&parts, &cargo(RuntimeType::Llmcpp, 9000)), Some((vec![1], vec![0])), "of one card");
+        assert_eq!(
+            chosen(&parts, &cargo(RuntimeType::Llmcpp, 9000)),
+            Some((vec![1], vec![0])),
+            "of one card"
+        );
     }
 
     #[test]

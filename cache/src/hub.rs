@@ -17,6 +17,8 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum number of redirects of such a request.
 const MAX_REDIRECTS: usize = 5;
+/// Time limit of a check of the token, for which a person waits.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of a list of files. The longest known ones have some thousand names.
 const MAX_BYTES: usize = 16 << 20;
 
@@ -42,6 +44,38 @@ struct Repository {
 #[derive(Debug, Deserialize)]
 struct Sibling {
     rfilename: String,
+}
+
+/// What a hub that answers thinks of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenStanding {
+    /// The owner has given no token.
+    Absent,
+    /// The hub accepts it.
+    Accepted,
+    /// The hub does not accept it.
+    Refused,
+    /// Unknown: the hub has no address that shows it, as some mirrors.
+    Unknown,
+}
+
+/// A hub that was not checked.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// Its address is invalid, or there is no client for it.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// It does not answer, or not now.
+    #[error(transparent)]
+    Web(#[from] WebError),
+}
+
+/// Checks whether the hub at `endpoint` answers, and accepts `token`.
+///
+/// # Errors
+/// Why it does not answer.
+pub async fn check_hub(endpoint: &str, token: Option<String>) -> Result<TokenStanding, CheckError> {
+    Ok(Hub::new(endpoint, token)?.check().await?)
 }
 
 /// Follows redirects to the same scheme, host and port, such as those of repositories that were renamed.
@@ -86,6 +120,31 @@ impl Hub {
     /// Its address.
     pub(crate) fn endpoint(&self) -> &Url {
         &self.endpoint
+    }
+
+    async fn check(&self) -> Result<TokenStanding, WebError> {
+        let mut url = self.endpoint.clone();
+        let request = match &self.token {
+            None => self.client.head(url.clone()),
+            Some(token) => {
+                if let Ok(mut path) = url.path_segments_mut() {
+                    path.pop_if_empty().extend(["api", "whoami-v2"]);
+                }
+                self.client.get(url.clone()).bearer_auth(token)
+            }
+        };
+        let response = request.timeout(CHECK_TIMEOUT).send().await.map_err(|error| transport(&url, error))?;
+        let (status, host) = (response.status(), host(&url));
+        if let Some(time) = refusal::wait(status, response.headers(), SystemTime::now()) {
+            return Err(WebError::Busy { host, time });
+        }
+        match status.as_u16() {
+            status @ 500..=599 => Err(WebError::Status { host, status }),
+            _ if self.token.is_none() => Ok(TokenStanding::Absent),
+            401 | 403 => Ok(TokenStanding::Refused),
+            200..=299 => Ok(TokenStanding::Accepted),
+            _ => Ok(TokenStanding::Unknown),
+        }
     }
 
     /// Returns where to download the file of `address`. Queries the hub first only if the address names no file.

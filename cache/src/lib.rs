@@ -43,6 +43,7 @@ mod web;
 
 pub use error::{GetError, OpenError};
 pub use hash::bytes as digest_of;
+pub use hub::{CheckError, TokenStanding, check_hub};
 pub use pin::Pinned;
 pub use space::Reservation;
 pub use store::{Beside, Cache, CacheConfig, Entry, OwnFile, Progress, Transfer, verified_files};

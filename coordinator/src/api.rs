@@ -146,12 +146,20 @@ pub(crate) struct Api {
     pub sign_ins: client::ClientLimit,
     /// Writes that need not be awaited.
     pub deferred: deferred_writes::Sender,
-    /// Triggered when the coordinator stops: streams end, so that their readers resume at another one.
-    pub soft: CancellationToken,
+    pub stops: Stops,
     pub document: Document,
     pub market: Market,
     /// Notified when a batch was created here, or its cancellation requested.
     pub batches_changed: Notify,
+}
+
+/// Steps of an orderly stop.
+#[derive(Debug, Clone)]
+pub(crate) struct Stops {
+    /// Triggered when the coordinator is asked to stop: load balancers should send nobody here any more.
+    pub asked: CancellationToken,
+    /// Triggered when it takes no new requests: streams end, so that their readers resume at another one.
+    pub http: CancellationToken,
 }
 
 /// What Islands and watchers are given access to the fabric with.
@@ -169,7 +177,7 @@ impl Api {
         fabric: FabricAccess,
         rules: Rules,
         deferred: deferred_writes::Sender,
-        soft: CancellationToken,
+        stops: Stops,
     ) -> Self {
         let context = execution.context();
         let streams = slots::Slots {
@@ -201,7 +209,7 @@ impl Api {
             pairings,
             sign_ins,
             deferred,
-            soft,
+            stops,
             document,
             market,
             batches_changed: Notify::new(),

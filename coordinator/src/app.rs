@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    api::{self, Api, FabricAccess, Rules, batches::Batches, metrics::Sources},
+    api::{self, Api, FabricAccess, Rules, Stops, batches::Batches, metrics::Sources},
     catalogue::{Catalogue, CatalogueError},
     clock::Clock,
     clock_gap,
@@ -93,10 +93,13 @@ pub struct App {
     store: Store,
     /// Of the embedded database, until it is closed.
     lock: Option<FileLock>,
+    unready: Duration,
     drain: Duration,
     max_connections: usize,
     soft: CancellationToken,
     hard: CancellationToken,
+    /// Ends HTTP, `unready` after `soft`.
+    stop_http: CancellationToken,
     /// Ends job execution after HTTP has ended.
     stop_jobs: CancellationToken,
     /// Sends traces, if they are recorded.
@@ -131,7 +134,7 @@ impl App {
         }
         let instance = InstanceId(Uuid::new_v4());
         let inbox = Inbox::open(&link, instance).await?;
-        let stop_jobs = hard.child_token();
+        let (stop_http, stop_jobs) = (hard.child_token(), hard.child_token());
         let (deferred, deferred_inbox) = mpsc::unbounded_channel();
         let (traces, exporter) = traces(&config.otlp);
         let context = Context {
@@ -184,7 +187,7 @@ impl App {
             FabricAccess { keys, nats_url },
             rules(config),
             deferred,
-            soft.clone(),
+            Stops { asked: soft.clone(), http: stop_http.clone() },
         );
         let access = api::Access::new(&config.http);
         serve_metrics(config, &execution, certificate.clone(), &stop_jobs).await?;
@@ -192,6 +195,7 @@ impl App {
         execution.spawn_task(Batches { api: api.clone(), stop: soft.clone(), end: stop_jobs.clone() }.run());
         spawn_webhooks(config, &execution, sender, &stop_jobs);
         let router = api::router(api, access, console(config));
+        let unready = Duration::from_secs(config.http.unready_s);
         let drain = Duration::from_secs(config.http.drain_s);
         let max_connections = config.http.max_connections as usize;
         Ok(Self {
@@ -202,10 +206,12 @@ impl App {
             link,
             store,
             lock,
+            unready,
             drain,
             max_connections,
             soft,
             hard,
+            stop_http,
             stop_jobs,
             exporter,
         })
@@ -234,9 +240,12 @@ impl App {
     async fn serve(self) -> io::Result<()> {
         let (soft, hard) = (self.soft.clone(), self.hard.clone());
         let tls = self.certificate.as_ref().map(Certificate::acceptor);
-        let http = server::serve(self.listener, tls, self.router, self.max_connections, soft.clone());
+        let stop_http = self.stop_http;
+        let http = server::serve(self.listener, tls, self.router, self.max_connections, stop_http.clone());
         let drained = async {
             soft.cancelled().await;
+            tokio::time::sleep(self.unready).await;
+            stop_http.cancel();
             tokio::time::sleep(self.drain).await;
         };
         let clock_gap = clock_gap::run(self.link.clone(), self.stop_jobs.clone());

@@ -67,7 +67,10 @@ pub struct Config {
 pub struct Http {
     /// Address to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Seconds for requests to finish in an orderly stop.
+    /// Seconds for which an orderly stop goes on serving while `/ready` answers 503, so that a load balancer sends clients elsewhere before
+    /// connections are refused.
+    pub unready_s: u64,
+    /// Seconds for requests to finish after that.
     pub drain_s: u64,
     /// Maximum open connections; further ones wait.
     pub max_connections: u32,
@@ -104,6 +107,7 @@ impl Default for Http {
     fn default() -> Self {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 8080).into(),
+            unready_s: 0,
             drain_s: 10,
             max_connections: 8192,
             max_requests: 2048,

@@ -150,6 +150,7 @@ impl PlacementHistory {
             && self.failures.is_empty()
             && self.refused.is_empty()
             && self.selection.preferences.is_default()
+            && !self.selection.continues_form
     }
 
     fn allows(&self, host: HostId) -> bool {

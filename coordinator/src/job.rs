@@ -121,7 +121,7 @@ impl Job {
     /// Which Islands may run it, and which comes first.
     pub(crate) fn selection(&self) -> Selection {
         let preferences = self.agreement.preferences.clone();
-        Selection { account: Some(self.account), preferences, holder: self.holder }
+        Selection { account: Some(self.account), preferences, holder: self.holder, continues_form: false }
     }
 
     /// The answer to `GET /jobs/:id`: an end as in the row, otherwise the state in memory, which must have been read

@@ -16,7 +16,7 @@ use island_protocol::{
     artifact::Artifact,
     cargo::{CargoSpec, RuntimeType},
     demand::{self, DRIVER_MB, Need, Offload, Parts, Shortage, Vram},
-    host::{Capabilities, HostModel, NATIVE, RuntimeReport},
+    host::{CONTINUES_FORMS, Capabilities, HostModel, NATIVE, RuntimeReport},
     ids::{AccountId, HostId},
 };
 
@@ -85,8 +85,7 @@ pub(crate) fn best<'a>(
 ) -> Result<HostId, Reasons> {
     let (mut best, mut reasons) = (None, Reasons::new());
     for island in fleet {
-        let allowed = if selection.allows(&island) { Ok(()) } else { Err(Reason::Preferences) };
-        match allowed.and_then(|()| fits_now(cargo, &island)) {
+        match admits(cargo, selection, &island).and_then(|()| fits_now(cargo, &island)) {
             Ok(standing) => {
                 let scored = (score(cargo, selection, &island, standing), island.id);
                 if best.as_ref().is_none_or(|best| scored < *best) {
@@ -97,6 +96,19 @@ pub(crate) fn best<'a>(
         }
     }
     best.map(|(_, id)| id).ok_or(reasons)
+}
+
+/// Checks what the selection requires of an Island.
+fn admits(cargo: &CargoSpec, selection: &Selection, island: &Candidate<'_>) -> Result<(), Reason> {
+    if !selection.allows(island) {
+        return Err(Reason::Preferences);
+    }
+    let continues_forms =
+        || report(cargo, island.capabilities).is_some_and(|report| report.has(CONTINUES_FORMS));
+    if selection.continues_form && !continues_forms() {
+        return Err(Reason::NoRuntime);
+    }
+    Ok(())
 }
 
 /// How well an Island is prepared for a job: smaller is better.

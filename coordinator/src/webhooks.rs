@@ -105,15 +105,19 @@ impl Webhooks {
             return Ok(());
         }
         let pauses = Pauses::of(&self.settings);
-        let next = pauses.next(due.attempts + 1, due.created_at, now, rand::random());
+        let is_gone = attempted.is_gone();
+        let next = pauses.next(due.attempts + 1, due.created_at, now, attempted.not_before, rand::random());
+        let next = next.filter(|_| !is_gone);
         webhook::failed(&mut tx, due, &attempted, next, now).await?;
-        let is_disabled = webhook::disable(&mut tx, due.webhook, pauses.given_up_before(now), now).await?;
+        let failing_since = if is_gone { now } else { pauses.given_up_before(now) };
+        let is_disabled = webhook::disable(&mut tx, due.webhook, failing_since, now).await?;
         commit(tx).await?;
         let is_given_up = next.is_none() || is_disabled;
         self.metrics.attempted(if is_given_up { Attempt::GivenUp } else { Attempt::Postponed });
         if is_disabled {
             self.metrics.disabled();
-            tracing::info!(webhook = %due.webhook, "webhook disabled: its address has failed for too long");
+            let why = if is_gone { "wants no more events" } else { "has failed for too long" };
+            tracing::info!(webhook = %due.webhook, "webhook disabled: its address {why}");
         }
         Ok(())
     }

@@ -163,7 +163,11 @@ async fn transcripts_are_served_to_openai_clients() {
     let words = output["words"]["words"].as_array().expect("words");
     let joined: Vec<&str> = words.iter().filter_map(|word| word["word"].as_str()).collect();
     assert_eq!(output["words"]["text"], joined.join(" "));
-    assert_eq!(output["words"]["segments"].as_array().map(Vec::len), Some(words.len()));
+    let segments = output["words"]["segments"].as_array().expect("segments");
+    let texts: Vec<&str> = segments.iter().filter_map(|segment| segment["text"].as_str()).collect();
+    assert_eq!(texts.join(" "), joined.join(" "));
+    let begins = |segment: &Value| words.iter().any(|word| word["start"] == segment["start"]);
+    assert!(segments.iter().all(begins), "{segments:?}");
     assert!(output["translated"].as_str().is_some_and(|text| !text.is_empty()), "{output}");
     let (cannot, stream) = (json!([422, "invalid_input"]), json!([422, "validation_error"]));
     assert_eq!(output["refused"], json!([cannot, cannot, stream, [404, "workload_not_found"]]));

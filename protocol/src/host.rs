@@ -141,6 +141,9 @@ pub struct RuntimeReport {
     /// Numbers of the offered GPUs on which it runs models. `None` from older Islands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<Vec<u32>>,
+    /// What it can do that earlier versions of it could not, by name, such as `continues_forms`. Empty from older Islands.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<String>,
 }
 
 /// A device on which an engine runs models.
@@ -196,7 +199,15 @@ impl RuntimeReport {
             [&self.backend, &self.version].into_iter().flatten().map(String::as_str).collect();
         (!parts.is_empty()).then(|| parts.join(", "))
     }
+
+    /// Returns whether the engine can do what this feature names.
+    pub fn has(&self, feature: &str) -> bool {
+        self.features.iter().any(|own| own == feature)
+    }
 }
+
+/// One of [`RuntimeReport::features`]: replies whose form a grammar enforces continue after the text that another Island delivered.
+pub const CONTINUES_FORMS: &str = "continues_forms";
 
 /// [`RuntimeReport::backend`] if a library of the operating system runs models.
 pub const NATIVE: &str = "native";

@@ -20,8 +20,9 @@ use island_protocol::{
         RefusalCount, RefusalReason, Register, Registered, Status,
     },
     host::{
-        Capabilities, ContainerOffer, ControlState, Device, Gpu, GpuLoad, Headroom, HostModel, Measured,
-        NATIVE, Order, RunningJob, RuntimeReport, SandboxLevel, SandboxReport, SystemLoad,
+        CONTINUES_FORMS, Capabilities, ContainerOffer, ControlState, Device, Gpu, GpuLoad, Headroom,
+        HostModel, Measured, NATIVE, Order, RunningJob, RuntimeReport, SandboxLevel, SandboxReport,
+        SystemLoad,
     },
     ids::{AttemptKey, HostId, InstanceId, JobId, Slug},
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
@@ -141,6 +142,7 @@ fn capabilities() -> Capabilities {
                 backend: None,
                 devices: None,
                 gpus: None,
+                features: Vec::new(),
             },
             RuntimeReport {
                 kind: RuntimeType::Coreml,
@@ -160,6 +162,7 @@ fn capabilities() -> Capabilities {
                     Device::cpu(),
                 ]),
                 gpus: Some(vec![0]),
+                features: vec![CONTINUES_FORMS.into()],
             },
         ],
         sandbox: SandboxReport {

@@ -173,8 +173,7 @@ mod tests {
             let memory = all.into_iter().find(|series| series.name == "worker_memory");
             memory.expect("a series").points
         };
-        let point =
-            |cargo: &str, mb| Point { labels: vec![("cargo", cargo.to_owned())], value: bytes(mb) };
+        let point = |cargo: &str, mb| Point { labels: vec![("cargo", cargo.to_owned())], value: bytes(mb) };
         let before = memory(vec![worker("a", 7, 100), worker("b", 8, 50), worker("a", 9, 200)]);
         assert_eq!(before, [point("a", 300), point("b", 50)]);
         assert_eq!(memory(vec![worker("a", 10, 300), worker("b", 11, 50)]), before, "after a restart");

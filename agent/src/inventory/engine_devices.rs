@@ -140,6 +140,7 @@ mod tests {
             devices: devices.iter().map(device).collect(),
             backend: None,
             details: details.iter().map(|(key, text)| ((*key).into(), (*text).into())).collect(),
+            features: Vec::new(),
             unavailable: None,
             sandbox: SandboxReport::default(),
         }

@@ -175,6 +175,7 @@ impl Runtimes {
                 |engine| devices::used(&engine.report.devices, cards).cloned().collect(),
             )),
             gpus: Some(self.gpus_of(name, engine, cards).into_iter().collect()),
+            features: engine.as_ref().map_or_else(|_| Vec::new(), |engine| engine.report.features.clone()),
         };
         self.engines.read().iter().map(report).collect()
     }
@@ -215,7 +216,7 @@ fn name_for(cargo: &CargoSpec) -> &str {
 mod tests {
     use super::*;
     use crate::{policy::gpus::tests::card, testing};
-    use island_protocol::host::PORTABLE;
+    use island_protocol::host::{CONTINUES_FORMS, PORTABLE};
     use std::os::unix::fs::PermissionsExt;
 
     fn program(folder: &Path, name: &str, script: &str) {
@@ -280,7 +281,7 @@ mod tests {
     #[tokio::test]
     async fn each_engine_is_available_or_has_a_reason() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let full = r#"{"kind":"llmcpp","version":"b1","devices":[],"sandbox":{"level":"full"}}"#;
+        let full = r#"{"kind":"llmcpp","version":"b1","devices":[],"features":["continues_forms"],"sandbox":{"level":"full"}}"#;
         program(folder.path(), "island-worker-llmcpp", &format!("echo '{full}'"));
         let portable =
             r#"{"kind":"coreml","version":"1","devices":[],"backend":"portable","sandbox":{"level":"full"}}"#;
@@ -294,6 +295,11 @@ mod tests {
             assert_eq!(report.available, is_coreml || report.kind == RuntimeType::Llmcpp, "{report:?}");
             assert_eq!(report.backend.as_deref(), is_coreml.then_some(PORTABLE));
             assert_eq!(report.available, report.reason.is_none());
+            assert_eq!(
+                report.has(CONTINUES_FORMS),
+                report.kind == RuntimeType::Llmcpp,
+                "as its engine reports"
+            );
         }
         let mut cargo = testing::assignment(1, 1).cargo;
         assert!(runtimes.binary(&cargo).is_err(), "the scripted engine is not offered");

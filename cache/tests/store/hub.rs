@@ -10,8 +10,8 @@ use std::{
 use axum::{
     Router,
     body::{Body, Bytes},
-    extract::{Path, State},
-    http::{HeaderMap, HeaderValue, Response, StatusCode, header},
+    extract::{Path, RawQuery, State},
+    http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header},
     routing::get,
 };
 use futures::stream;
@@ -46,6 +46,8 @@ pub(crate) struct Behavior {
     pub(crate) has_edges: bool,
     /// Requires this token.
     pub(crate) gate: Option<&'static str>,
+    /// Number of requests for which a signed address, to which a redirect leads, is accepted.
+    pub(crate) signature_lasts: Option<u32>,
 }
 
 /// What the servers received.
@@ -66,6 +68,8 @@ struct Inner {
     mood: Behavior,
     seen: Received,
     elsewhere: String,
+    /// Number of requests that each signature is still accepted for.
+    signatures: Vec<u32>,
 }
 
 type Shared = Arc<Mutex<Inner>>;
@@ -114,6 +118,11 @@ impl Hub {
         lock(&self.inner).seen.most_open
     }
 
+    /// Number of signed addresses that were given out.
+    pub(crate) fn signatures(&self) -> usize {
+        lock(&self.inner).signatures.len()
+    }
+
     pub(crate) fn secrets(&self) -> Vec<String> {
         lock(&self.inner).seen.secrets.clone()
     }
@@ -131,14 +140,24 @@ fn lock(inner: &Shared) -> MutexGuard<'_, Inner> {
 
 async fn serve(inner: Shared) -> (String, JoinHandle<()>) {
     let router = Router::new()
+        .route("/api/whoami-v2", get(account))
         .route("/api/models/o/r", get(info))
         .route("/api/models/o/r/revision/{revision}", get(info))
         .route("/o/r/resolve/{revision}/{*file}", get(file))
+        // The former name of the repository.
+        .route("/api/models/o/old", get(renamed))
+        .route("/o/old/resolve/{revision}/{*file}", get(renamed))
         .route("/bytes/{hop}/{*file}", get(hop))
         .with_state(inner);
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("bind");
     let url = format!("http://{}", listener.local_addr().expect("address"));
     (url, tokio::spawn(async move { axum::serve(listener, router).await.expect("serve") }))
+}
+
+/// The account of a token.
+async fn account(State(inner): State<Shared>, headers: HeaderMap) -> Response<Body> {
+    let refused = lock(&inner).refused(&headers);
+    refused.unwrap_or_else(|| Response::new(Body::from(r#"{"name": "owner"}"#)))
 }
 
 async fn info(State(inner): State<Shared>, headers: HeaderMap) -> Response<Body> {
@@ -163,19 +182,40 @@ async fn file(
     if hops == 0 { send(&inner, &name, &headers) } else { redirect(&inner, &name, &headers, hops - 1) }
 }
 
+/// Leads to the present name, by an address without a host.
+async fn renamed(State(inner): State<Shared>, uri: Uri, headers: HeaderMap) -> Response<Body> {
+    lock(&inner).note(&headers);
+    let target = uri.path().replacen("/o/old", "/o/r", 1);
+    let answer = Response::builder().status(StatusCode::TEMPORARY_REDIRECT);
+    answer.header(header::LOCATION, target).body(Body::empty()).expect("an answer")
+}
+
 async fn hop(
     State(inner): State<Shared>,
     Path((left, name)): Path<(u32, String)>,
+    RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Response<Body> {
+    if left == 0 && lock(&inner).has_expired(query.as_deref()) {
+        let answer = Response::builder().status(StatusCode::FORBIDDEN);
+        return answer.body(Body::from("Request has expired")).expect("an answer");
+    }
     if left == 0 { send(&inner, &name, &headers) } else { redirect(&inner, &name, &headers, left - 1) }
 }
 
 fn redirect(inner: &Shared, name: &str, headers: &HeaderMap, left: u32) -> Response<Body> {
     let mut inner = lock(inner);
     inner.note(headers);
-    let target = format!("{}/bytes/{left}/{name}", inner.elsewhere);
+    let mut target = format!("{}/bytes/{left}/{name}", inner.elsewhere);
+    if let Some(requests) = inner.mood.signature_lasts {
+        target = format!("{target}?signature={}", inner.signatures.len());
+        inner.signatures.push(requests);
+    }
     let mut answer = Response::builder().status(StatusCode::FOUND).header(header::LOCATION, target);
+    answer = answer.header("x-repo-commit", "c0ffee");
+    if let Some(bytes) = inner.files.get(name) {
+        answer = answer.header("x-linked-size", bytes.len());
+    }
     if inner.mood.tells_hash
         && let Some(bytes) = inner.files.get(name)
     {
@@ -278,6 +318,18 @@ impl Inner {
             (Some(_), None) => StatusCode::UNAUTHORIZED,
         };
         Some(answer(status).header("x-error-code", "GatedRepo").body(Body::empty()).expect("an answer"))
+    }
+
+    /// Whether a signed address is not accepted any more. Counts the request.
+    fn has_expired(&mut self, query: Option<&str>) -> bool {
+        if self.mood.signature_lasts.is_none() {
+            return false;
+        }
+        let number = query.and_then(|query| query.strip_prefix("signature=")?.parse::<usize>().ok());
+        let left = number.and_then(|number| self.signatures.get_mut(number));
+        let Some(left) = left.filter(|left| **left > 0) else { return true };
+        *left -= 1;
+        false
     }
 
     fn note(&mut self, headers: &HeaderMap) {

@@ -10,7 +10,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use island_cache::{Beside, Cache, CacheConfig, GetError, Pinned, Progress, Transfer, WebError};
+use island_cache::{
+    Beside, Cache, CacheConfig, GetError, Pinned, Progress, TokenStanding, Transfer, WebError, check_hub,
+};
 use island_protocol::{artifact::Artifact, digest::Digest};
 use tokio_util::sync::CancellationToken;
 
@@ -279,6 +281,30 @@ async fn a_gated_repository_is_refused_with_what_the_owner_can_do() {
 }
 
 #[tokio::test]
+async fn a_hub_and_its_token_are_checked() {
+    let hub = Hub::start().await;
+    let check = async |place: &str, token: Option<&str>| {
+        check_hub(&format!("{}{place}", hub.url), token.map(str::to_owned)).await
+    };
+    assert_eq!(check("", None).await.expect("it answers"), TokenStanding::Absent);
+    hub.set(Behavior { gate: Some("hf_right"), ..Behavior::default() });
+    for (place, token, expected) in [
+        ("", "hf_right", TokenStanding::Accepted),
+        ("", "hf_wrong", TokenStanding::Refused),
+        ("/mirror", "hf_right", TokenStanding::Unknown),
+    ] {
+        assert_eq!(check(place, Some(token)).await.expect("it answers"), expected, "{place} {token}");
+    }
+    hub.set(Behavior { limits: 1, ..Behavior::default() });
+    let busy = check("", Some("hf_right")).await.expect_err("too many requests");
+    assert_eq!(busy.to_string(), "127.0.0.1 accepts no more requests for 1 s");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
+    let away = check_hub(&format!("http://{free}"), None).await.expect_err("nobody listens");
+    assert_eq!(away.to_string(), "connect to 127.0.0.1");
+    check_hub("no address", None).await.expect_err("not an address");
+}
+
+#[tokio::test]
 async fn servers_with_other_validators_continue_a_file_whose_hash_is_known() {
     let mut world = World::new(BIG).await;
     // Nothing but the hub names the hash.
@@ -291,6 +317,38 @@ async fn servers_with_other_validators_continue_a_file_whose_hash_is_known() {
     get(&world.cache, &world.artifact).await.expect("continued");
     let again = world.hub.bytes() - before;
     assert!(again < BIG as u64 * 3 / 4, "{again} of {BIG} bytes are sent again");
+}
+
+#[tokio::test]
+async fn signed_addresses_that_expire_are_requested_again() {
+    let world = World::new(BIG).await;
+    let mood = Behavior { hops: 1, tells_hash: true, signature_lasts: Some(2), ..Behavior::default() };
+    world.hub.set(mood);
+    world.assert_had().await;
+    let signatures = world.hub.signatures();
+    assert!(signatures > 1, "the pieces of the file need more requests than one address is good for");
+    // One that is never accepted is given up.
+    world.hub.put("other", b"other");
+    world.hub.set(Behavior { hops: 1, signature_lasts: Some(0), ..Behavior::default() });
+    let error = get(&world.cache, &artifact(world.hub.web("other"), None)).await.expect_err("always expired");
+    let GetError::Fetch { source: WebError::Status { status, .. }, .. } = error else { panic!("{error}") };
+    assert_eq!(status, 403);
+}
+
+#[tokio::test]
+async fn a_repository_that_was_renamed_is_found_by_its_former_name() {
+    let world = World::new(1000).await;
+    let secret =
+        CacheConfig { hub_token: Some("hf_secret".into()), ..config(world.folder.path(), &world.hub) };
+    let cache = Cache::open(secret).expect("open");
+    for (hops, url) in [(0, "hf://o/old:m.gguf"), (1, "hf://o/old")] {
+        world.hub.set(Behavior { hops, ..Behavior::default() });
+        let found = get(&cache, &artifact(url.into(), None)).await.expect(url);
+        assert_eq!(Some(found.digest()), world.artifact.sha256, "{url}");
+    }
+    let home = world.hub.url.trim_start_matches("http://").to_owned();
+    let secrets = world.hub.secrets();
+    assert!(secrets.len() > 1 && secrets.iter().all(|host| *host == home), "{secrets:?}");
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ impl Allowed {
         let selection = (!preferences.is_default()).then(|| Selection {
             account: Some(account),
             preferences: preferences.clone(),
-            holder: None,
+            ..Selection::default()
         });
         Self { islands: api.execution.context().fleet.snapshot(Instant::now()), selection }
     }
@@ -61,7 +61,7 @@ pub(super) async fn check(
     let now = Instant::now();
     let islands = context.fleet.snapshot(now);
     let selection =
-        Selection { account: Some(caller.account), preferences: preferences.clone(), holder: None };
+        Selection { account: Some(caller.account), preferences: preferences.clone(), ..Selection::default() };
     for island in islands.candidates() {
         match placement::usable_by(&cargo.spec, &selection, &island) {
             Err(reason) if !reason.is_temporary() => *reasons.entry(reason).or_default() += 1,

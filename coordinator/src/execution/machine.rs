@@ -46,8 +46,7 @@ use crate::{
     },
     lease::{LeaseTimeouts, Verdict},
     metrics::Loss,
-    placement::pace::Run,
-    placement::reason,
+    placement::{Reason, pace::Run, reason},
 };
 use attempt::Attempt;
 pub(super) use attempt::Hosts;
@@ -63,8 +62,6 @@ const RESUME_WAIT: Duration = Duration::from_secs(30);
 /// How long a job that only its disconnected client could read is kept after a restart.
 const UNREAD_LIMIT: Duration = Duration::from_secs(30);
 const TIME_LIMIT: &str = "the time limit was reached";
-/// Fields of an input that constrain the form of a reply. The rest of a reply alone does not have that form.
-const FORMS: [&str; 2] = ["functions", "response_format"];
 
 /// Settings of all jobs.
 #[derive(Debug, Clone, Copy)]
@@ -474,7 +471,16 @@ impl Machine {
         let Some(cargo) = self.cargo().map(|cargo| cargo.spec.clone()) else {
             return self.no_island(BTreeMap::from([(reason::UNKNOWN_CARGO.to_owned(), 1)]), step);
         };
-        step.push(Effect::Place { key: self.next_key(), cargo, history: self.history.clone() });
+        let mut history = self.history.clone();
+        if self.continues_form() {
+            Arc::make_mut(&mut history.selection).continues_form = true;
+        }
+        step.push(Effect::Place { key: self.next_key(), cargo, history });
+    }
+
+    /// Whether the next attempt continues a reply whose form a grammar enforces: the engine has to bring the grammar behind the delivered text.
+    fn continues_form(&self) -> bool {
+        retry::has_enforced_form(&self.job.input) && self.transcript.log().has_output()
     }
 
     fn placed(&mut self, hosts: Hosts, key: AttemptKey, step: &mut Step) {
@@ -582,6 +588,14 @@ impl Machine {
     fn no_island(&mut self, reasons: BTreeMap<String, u64>, step: &mut Step) {
         if self.attempt.is_some() {
             return;
+        }
+        let is_vain = |name: &String| name == Reason::NoRuntime.as_str();
+        if self.continues_form() && !reasons.is_empty() && reasons.keys().all(is_vain) {
+            // Engines that could continue it come only with new versions of agents.
+            let message =
+                "the Island was lost while the job ran, and no other can continue a reply of this form";
+            let failure = Failure::of_host(FailureCode::IslandLost, message);
+            return self.fail(failure, Usage::default(), Notice::default(), step);
         }
         let reason = Some(reason::in_words(&reasons));
         self.waiting = Some(reasons);
@@ -740,13 +754,7 @@ impl Machine {
             // The consumer may have seen output that no longer exists; other events must not get its numbers.
             return Delivered::Final;
         }
-        let continues = || {
-            let input = &self.job.input;
-            let is_forced = |choice: &Value| !matches!(choice.as_str(), Some("auto" | "none"));
-            let has_form = FORMS.iter().any(|form| input.contains_key(*form))
-                || input.get("tool_choice").is_some_and(is_forced);
-            spec.is_some_and(|spec| spec.continues_text()) && !has_form && log.is_text_alone()
-        };
+        let continues = || spec.is_some_and(|spec| spec.continues_text()) && log.is_text_alone();
         match log.has_output() {
             false => Delivered::Nothing,
             true if continues() => Delivered::Beginning,

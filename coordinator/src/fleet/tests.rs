@@ -39,6 +39,7 @@ fn capabilities() -> Capabilities {
         backend: None,
         devices: None,
         gpus: None,
+        features: Vec::new(),
     };
     Capabilities {
         platform: "linux-x86_64".into(),

@@ -8,8 +8,8 @@ use island_protocol::ids::{AccountId, Slug};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// Maximum number of beginnings that are looked for: a client that continues a conversation adds a few messages.
-const MAX_BEGINNINGS: usize = 16;
+/// Maximum number of beginnings that are looked for: a client that continues a conversation adds a few messages, an agent one for each call of a function.
+const MAX_BEGINNINGS: usize = 64;
 
 /// The identities of a conversation's last beginnings, the whole one first. Empty without messages.
 pub(crate) fn beginnings(account: AccountId, cargo: &Slug, messages: &[Value]) -> Vec<String> {
@@ -48,6 +48,17 @@ mod tests {
         assert!(second.contains(&first[0]) && second[0] != first[0]);
         let third = of(1, "a", &["x", "reply", "y", "reply", "z"]);
         assert!(third.contains(&second[0]));
+    }
+
+    #[test]
+    fn a_turn_may_add_the_results_of_many_calls() {
+        let first = of(1, "a", &["x"]);
+        let mut texts = vec!["x"];
+        texts.extend(["result"; 40]);
+        let second = of(1, "a", &texts);
+        assert!(second.contains(&first[0]));
+        texts.extend(["result"; 40]);
+        assert_eq!(of(1, "a", &texts).len(), MAX_BEGINNINGS);
     }
 
     #[test]

@@ -184,6 +184,7 @@ fn working(kind: RuntimeType, gpus: Vec<u32>) -> RuntimeReport {
         backend: None,
         devices: None,
         gpus: Some(gpus),
+        features: Vec::new(),
     }
 }
 

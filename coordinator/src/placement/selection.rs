@@ -20,6 +20,8 @@ pub(crate) struct Selection {
     pub preferences: Preferences,
     /// The Island that ran the last job of the same conversation: it may have its beginning in memory.
     pub holder: Option<HostId>,
+    /// Whether it continues a reply whose form a grammar enforces, which engines of older Islands cannot.
+    pub continues_form: bool,
 }
 
 impl Selection {

@@ -2,7 +2,7 @@ use island_protocol::{
     asking::Asking,
     cargo::SandboxTier,
     credits::MicroCredits,
-    host::{ContainerOffer, PORTABLE, RuntimeReport},
+    host::{CONTINUES_FORMS, ContainerOffer, PORTABLE, RuntimeReport},
     preferences::{Own, Preferences, Sort},
 };
 use proptest::prelude::*;
@@ -41,6 +41,7 @@ fn capabilities(hub: Option<bool>) -> Capabilities {
         backend: None,
         devices: None,
         gpus: None,
+        features: Vec::new(),
     };
     Capabilities {
         platform: "linux-x86_64".into(),
@@ -385,7 +386,7 @@ fn preferences_exclude_islands_and_say_so() {
     ];
     let host = |n: u128| HostId(Uuid::from_u128(n));
     let with = |preferences: Preferences| {
-        let selection = Selection { account: Some(account), preferences, holder: None };
+        let selection = Selection { account: Some(account), preferences, ..Selection::default() };
         chosen(&selection, &islands)
     };
     assert_eq!(with(Preferences::default()), Ok(host(3)));
@@ -402,6 +403,29 @@ fn preferences_exclude_islands_and_say_so() {
         ..Selection::default()
     };
     assert!(chosen(&stranger, &islands).is_err(), "no account owns nothing");
+}
+
+#[test]
+fn a_reply_with_an_enforced_form_continues_only_where_the_engine_can() {
+    let old = capabilities(Some(true));
+    let mut new = old.clone();
+    new.runtimes[0].features = vec![CONTINUES_FORMS.to_owned()];
+    let host = |n: u128| HostId(Uuid::from_u128(n));
+    let faster = |n, caps| Candidate { tokens_per_second: Some(900.0), ..candidate(n, caps, &[]) };
+    let continued = Selection { continues_form: true, ..Selection::default() };
+    let islands = [faster(1, &old), candidate(2, &new, &[])];
+    assert_eq!(chosen(&Selection::default(), &islands), Ok(host(1)));
+    assert_eq!(chosen(&continued, &islands), Ok(host(2)));
+    let offline = Candidate { online: false, ..candidate(3, &old, &[]) };
+    let none = chosen(&continued, &[faster(1, &old), offline]);
+    assert_eq!(
+        none,
+        Err(Reasons::from([(Reason::NoRuntime, 2)])),
+        "an old one that returns could not either"
+    );
+    let busy = Candidate { free_slots: 0, ..candidate(4, &new, &[]) };
+    let none = chosen(&continued, &[faster(1, &old), busy]);
+    assert_eq!(none, Err(Reasons::from([(Reason::NoRuntime, 1), (Reason::NoSlot, 1)])));
 }
 
 #[test]

@@ -252,14 +252,15 @@ impl Counters {
 
     /// The Island that ran the last job of the first known one of these conversations.
     pub(crate) async fn conversation(&self, identities: &[String]) -> Result<Option<HostId>, StoreError> {
-        if identities.is_empty() {
-            return Ok(None);
-        }
-        let places: Vec<String> = (1..=identities.len()).map(|place| format!("${place}")).collect();
+        let Some(last) = identities.last() else { return Ok(None) };
+        // Few different statements, because connections keep only some prepared.
+        let count = identities.len().next_power_of_two();
+        let places: Vec<String> = (1..=count).map(|place| format!("${place}")).collect();
         let places = places.join(", ");
         let statement = format!("SELECT identity, host_id FROM conversations WHERE identity IN ({places})");
         let query = sqlx::query(AssertSqlSafe(statement));
-        let query = identities.iter().fold(query, |query, identity| query.bind(identity.clone()));
+        let bound = identities.iter().chain(std::iter::repeat(last)).take(count);
+        let query = bound.fold(query, |query, identity| query.bind(identity.clone()));
         let rows = query.fetch_all(&self.pool).await.context("read the Island of a conversation")?;
         let mut found: HashMap<String, String> = HashMap::new();
         for row in &rows {

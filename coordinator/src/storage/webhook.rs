@@ -337,6 +337,15 @@ pub(crate) async fn take(conn: &mut Connection, due: &Due, lease: Timestamp) -> 
 pub(crate) struct Attempted {
     pub status: Option<u16>,
     pub error: Option<String>,
+    /// Before which the address wants no further attempt.
+    pub not_before: Option<Timestamp>,
+}
+
+impl Attempted {
+    /// Whether the address wants no events any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.status == Some(410)
+    }
 }
 
 /// Records that an event was delivered. A webhook that was disabled is enabled again.

@@ -26,18 +26,21 @@ impl Pauses {
     }
 
     /// The time of the attempt after `attempts` that failed, or `None` if the event of `created_at` is given up. `jitter`
-    /// from 0 to 1 shortens the pause by up to half, so that deliveries which failed together are not repeated together.
+    /// from 0 to 1 shortens the pause by up to half, so that deliveries which failed together are not repeated together. The address may want a longer
+    /// pause, but none above the longest.
     pub(super) fn next(
         self,
         attempts: u32,
         created_at: Timestamp,
         now: Timestamp,
+        not_before: Option<Timestamp>,
         jitter: f64,
     ) -> Option<Timestamp> {
         let growth = FACTOR.saturating_pow(attempts.saturating_sub(1));
         let pause = self.first_ms.saturating_mul(growth).clamp(1, MAX_PAUSE_MS);
         let shortened = (pause as f64 * (1.0 - jitter.clamp(0.0, 1.0) / 2.0)) as i64;
-        let next = now.plus_ms(shortened.max(1));
+        let wanted = not_before.map_or(now, |at| at.min(now.plus_ms(MAX_PAUSE_MS)));
+        let next = now.plus_ms(shortened.max(1)).max(wanted);
         (next <= created_at.plus_ms(self.give_up_ms)).then_some(next)
     }
 
@@ -58,7 +61,7 @@ mod tests {
         fn pauses_grow_within_their_bounds(first_ms in 1_i64..100_000, attempts in 1_u32..100, jitter in 0.0..1.0_f64) {
             let pauses = Pauses { first_ms, give_up_ms: i64::MAX / 4 };
             let now = Timestamp::from_unix_ms(0);
-            let pause = |attempts, jitter| pauses.next(attempts, now, now, jitter).expect("not given up").unix_ms();
+            let pause = |attempts, jitter| pauses.next(attempts, now, now, None, jitter).expect("not given up").unix_ms();
             prop_assert!(pause(attempts, 0.0) <= MAX_PAUSE_MS);
             prop_assert!(pause(attempts, 0.0) <= pause(attempts + 1, 0.0));
             let shortened = pause(attempts, jitter);
@@ -70,10 +73,20 @@ mod tests {
         fn nothing_is_tried_after_the_last_hour(attempts in 1_u32..40, age_ms in 0..80 * HOUR_MS, jitter in 0.0..1.0_f64) {
             let pauses = Pauses { first_ms: 5_000, give_up_ms: 72 * HOUR_MS };
             let (created, now) = (Timestamp::from_unix_ms(0), Timestamp::from_unix_ms(age_ms));
-            if let Some(next) = pauses.next(attempts, created, now, jitter) {
+            if let Some(next) = pauses.next(attempts, created, now, None, jitter) {
                 prop_assert!(next > now && next.unix_ms() <= 72 * HOUR_MS);
             }
         }
+    }
+
+    #[test]
+    fn an_address_may_want_a_longer_pause_within_bounds() {
+        let pauses = Pauses { first_ms: 5_000, give_up_ms: 72 * HOUR_MS };
+        let now = Timestamp::from_unix_ms(0);
+        let next = |wanted_ms| pauses.next(1, now, now, Some(now.plus_ms(wanted_ms)), 0.0);
+        assert_eq!(next(1_000), Some(now.plus_ms(5_000)));
+        assert_eq!(next(60_000), Some(now.plus_ms(60_000)));
+        assert_eq!(next(1_000 * HOUR_MS), Some(now.plus_ms(MAX_PAUSE_MS)));
     }
 
     #[test]
@@ -83,7 +96,7 @@ mod tests {
         let (mut now, mut attempts) = (created, 0);
         loop {
             attempts += 1;
-            match pauses.next(attempts, created, now, 0.0) {
+            match pauses.next(attempts, created, now, None, 0.0) {
                 Some(next) => now = next,
                 None => break,
             }

@@ -7,7 +7,11 @@ use island_protocol::{
     api::webhook::{Event, EventData},
     time::Timestamp,
 };
-use reqwest::{Client, header::CONTENT_TYPE, redirect::Policy};
+use reqwest::{
+    Client,
+    header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER},
+    redirect::Policy,
+};
 
 use super::{
     address::{self, Resolver},
@@ -51,7 +55,7 @@ impl Sender {
     pub(super) async fn send(&self, due: &Due, now: Timestamp) -> Attempted {
         let failed = |error: String| {
             let end = error.floor_char_boundary(MAX_ERROR);
-            Attempted { status: None, error: Some(error[..end].to_owned()) }
+            Attempted { status: None, error: Some(error[..end].to_owned()), not_before: None }
         };
         // The setting may have changed since the webhook was created.
         let url = match address::check(&due.url, self.is_private_allowed) {
@@ -78,7 +82,8 @@ impl Sender {
                 let status = response.status();
                 let error =
                     (!status.is_success()).then(|| format!("the address answered with {}", status.as_u16()));
-                Attempted { status: Some(status.as_u16()), error }
+                let not_before = retry_after(response.headers()).map(|wait_ms| now.plus_ms(wait_ms));
+                Attempted { status: Some(status.as_u16()), error, not_before }
             }
             Err(error) if error.is_timeout() => {
                 failed(format!("the address did not answer within {} s", self.timeout.as_secs()))
@@ -86,6 +91,12 @@ impl Sender {
             Err(error) => failed(Chain(&error.without_url()).to_string()),
         }
     }
+}
+
+/// The seconds of `Retry-After`, in milliseconds. Its other form, a date, depends on the receiver's clock.
+fn retry_after(headers: &HeaderMap) -> Option<i64> {
+    let seconds: u32 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(i64::from(seconds) * 1000)
 }
 
 /// The event, the same at every attempt.

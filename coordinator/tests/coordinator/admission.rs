@@ -171,6 +171,18 @@ async fn the_state_of_the_service_names_what_is_away() {
 }
 
 #[tokio::test]
+async fn a_coordinator_that_is_asked_to_stop_serves_until_nobody_is_sent_to_it() {
+    let network = Network::start_with(|config| config.http.unready_s = 600).await;
+    let ready = || answer(network.http.get(format!("{}/ready", network.url)));
+    assert_eq!(ready().await.0, 200);
+    network.ask_to_stop();
+    let (status, body) = ready().await;
+    assert_eq!((status, &body["status"]), (503, &json!("stopping")));
+    // Those that a load balancer still sends here.
+    network.submit().await;
+}
+
+#[tokio::test]
 async fn metrics_have_an_address_of_their_own() {
     let address = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
     let network = Network::start_with(|config| config.http.metrics = Some(address)).await;

@@ -140,19 +140,27 @@ async fn an_answer_has_the_times_that_were_requested() {
         })
     };
     let segments = json!([segment(0, 0.0, 0.5, "Hi"), segment(1, 0.5, 61.25, "there")]);
-    let words =
-        json!([{"word": "Hi", "start": 0.0, "end": 0.5}, {"word": "there", "start": 0.5, "end": 61.25}]);
+    let spoken = json!({"text": "Hi there", "segments": [
+        {"start": 0.0, "end": 0.5, "text": "Hi"}, {"start": 0.6, "end": 1.25, "text": "my"},
+        {"start": 60.5, "end": 61.25, "text": "there"},
+    ]});
+    let words = json!([
+        {"word": "Hi", "start": 0.0, "end": 0.5}, {"word": "my", "start": 0.6, "end": 1.25},
+        {"word": "there", "start": 60.5, "end": 61.25},
+    ]);
+    let joined = json!([segment(0, 0.0, 1.25, "Hi my"), segment(1, 60.5, 61.25, "there")]);
     let (of_words, of_segments) =
         (("timestamp_granularities[]", "word"), ("timestamp_granularities[]", "segment"));
     for (granularities, times, segments, words) in [
         (&[][..], "segment", &segments, &Value::Null),
         (&[of_words][..], "word", &Value::Null, &words),
-        (&[of_words, of_segments][..], "word", &segments, &words),
+        (&[of_words, of_segments][..], "word", &joined, &words),
     ] {
+        let output = if times == "word" { &spoken } else { &output };
         let fields = [&[model, ("response_format", "verbose_json")], granularities].concat();
         let request = form(&network, TRANSCRIPTIONS, &fields);
         let (input, _, text) = exchange(&mut island, request, output.clone()).await;
-        assert_eq!(input["timestamps"], times);
+        assert_eq!(input["timestamps"], times, "an output has the times of one kind");
         let body: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!((&body["segments"], &body["words"]), (segments, words));
         let head = (&body["task"], &body["language"], &body["text"], &body["duration"]);

@@ -642,6 +642,45 @@ async fn a_coordinator_waits_for_the_migrations_of_another_for_as_long_as_they_t
     soon("its end", running).await.expect("no panic").expect("served");
 }
 
+/// Runs one job.
+async fn serve(island: &mut Island) {
+    let run = island.take().await;
+    island.send(run.key, run.first_event, vec![token("ok")]).await;
+    island.end(run.key, run.first_event + 1, completed(10, 1)).await;
+}
+
+#[tokio::test]
+async fn a_conversation_returns_to_its_island_through_the_other_one() {
+    let (mut network, peer) = two().await;
+    let mut first = Island::start(&network).await;
+    let body = |messages: &Value| json!({"model": "echo", "messages": messages});
+    let mut messages = json!([{"role": "user", "content": "one"}]);
+    let chat = network.call(Method::POST, "/chat/completions").json(&body(&messages));
+    let (answered, ()) = tokio::join!(answer(chat), serve(&mut first));
+    assert_eq!(answered.0, 200, "{}", answered.1);
+    // Without the conversation this Island, which has more free slots, is preferred.
+    let mut second = Island::start(&network).await;
+    second.slots = 9;
+    let seen = async {
+        while peer.get(&network, "/market/rates/echo").await["data"][0]["num_hosts"] != 2 {
+            first.beat(&[]).await;
+            second.beat(&[]).await;
+        }
+    };
+    soon("both Islands", seen).await;
+    // Before it stops, it writes what it has put off.
+    network.down().await;
+    let turn = [json!({"role": "assistant", "content": "ok"}), json!({"role": "user", "content": "two"})];
+    messages.as_array_mut().expect("a list").extend(turn);
+    let chat = peer.call(&network, Method::POST, "/chat/completions").json(&body(&messages));
+    let (answered, ()) = tokio::join!(chat.send(), serve(&mut first));
+    let answered = answered.expect("answer");
+    assert_eq!(answered.status(), StatusCode::OK);
+    let served = answered.headers()["island-served"].to_str().expect("a text");
+    assert!(served.contains("reason=conversation"), "{served}");
+    peer.down().await;
+}
+
 #[tokio::test]
 async fn a_published_cargo_is_served_by_all_of_them_without_a_restart() {
     let (network, peer) = two().await;

@@ -3,18 +3,20 @@
 use island_protocol::{
     api::{HostCredentials, claim::ClaimVerb},
     event::AttemptEvent,
-    fabric::Status,
+    fabric::{Assignment, Status},
+    host::CONTINUES_FORMS,
     ids::{AttemptKey, InstanceId},
     job::{Failure, FailureCode, Outcome},
     subjects::HostTopic,
 };
+use reqwest::Method;
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::support::{
     answer,
     island::{Island, completed, connect, output, signed, token},
-    network::{Event, Network},
+    network::{ECHO, Event, Network},
     soon,
 };
 
@@ -120,6 +122,61 @@ async fn an_island_lost_after_output_fails_the_job_and_refunds_it() {
     assert_eq!(events.last().expect("end").json()["code"], "island_lost");
     let job = network.job(&id).await;
     assert_eq!((&job["status"], &job["error"]["code"]), (&json!("failed"), &json!("island_lost")));
+    assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
+    network.audit().await;
+}
+
+/// A network with a job whose reply has a required format, of which the only Island has sent a part: its id, and the attempt.
+async fn with_a_form() -> (Network, Island, String, Assignment) {
+    let network = Network::start_with(|config| {
+        let text = ECHO.replace("\"echo\"", "\"formed\"").replace("aliases = [\"parrot\"]\n", "");
+        let text = text.replace("messages = {", "response_format = { type = \"object\" }\nmessages = {");
+        std::fs::write(config.catalogue.dir.join("formed.toml"), text).expect("cargo file");
+    })
+    .await;
+    let mut island = Island::start(&network).await;
+    let input = json!({"prompt": "hi", "response_format": {"type": "json_object"}});
+    let body = json!({"workload": "formed", "input": input});
+    let (status, accepted) = answer(network.call(Method::POST, "/jobs").json(&body)).await;
+    assert_eq!(status, 201, "{accepted}");
+    let taken = island.take().await;
+    island.send(taken.key, taken.first_event, vec![token("{\"a\"")]).await;
+    (network, island, accepted["data"]["id"].as_str().expect("id").to_owned(), taken)
+}
+
+fn handed_back() -> Outcome {
+    Outcome::failed(Failure::interrupted(FailureCode::HandedBack, "the owner is back"))
+}
+
+#[tokio::test]
+async fn a_reply_with_a_required_format_continues_where_the_engine_can() {
+    let (network, older, id, lost) = with_a_form().await;
+    let mut newer = Island::start(&network).await;
+    newer.features = vec![CONTINUES_FORMS.to_owned()];
+    newer.register(&[]).await;
+    newer.beat(&[]).await;
+    // It reports more free slots, and the same agent would be offered the job first.
+    let mut other = Island::start(&network).await;
+    other.slots = 9;
+    other.beat(&[]).await;
+    older.end(lost.key, lost.first_event + 1, handed_back()).await;
+    let again = newer.take().await;
+    assert_eq!((again.key.attempt, again.continues.as_deref()), (2, Some("{\"a\"")));
+    newer.send(again.key, again.first_event, vec![token(": 1}")]).await;
+    newer.end(again.key, again.first_event + 1, completed(1, 2)).await;
+    let job = network.job(&id).await;
+    assert_eq!((&job["status"], &job["output"]), (&json!("completed"), &json!("{\"a\": 1}")));
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn a_reply_with_a_required_format_that_no_engine_can_continue_is_refunded() {
+    let (network, older, id, lost) = with_a_form().await;
+    let _other = Island::start(&network).await;
+    let stream = network.stream(&id, 0).await;
+    older.end(lost.key, lost.first_event + 1, handed_back()).await;
+    let events = stream.rest().await;
+    assert_eq!(events.last().expect("end").json()["code"], "island_lost");
     assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
     network.audit().await;
 }

@@ -181,6 +181,28 @@ async fn the_next_of_several_models_serves_when_the_first_cannot() {
 }
 
 #[tokio::test]
+async fn jobs_have_quantizations_as_well() {
+    let network = Network::start_with(|config| {
+        let model = "price_per_job = 1\nmodel_url = \"hf://some/model:m-Q4_K_M.gguf\"";
+        let text = cargo("quantized", model);
+        std::fs::write(config.catalogue.dir.join("quantized.toml"), text).expect("cargo file");
+    })
+    .await;
+    let submitted = async |workload: &str, quantization: &str| {
+        let preferences = json!({"quantizations": [quantization]});
+        let body = json!({"workload": workload, "input": {"prompt": "hi"}, "preferences": preferences});
+        answer(network.call(Method::POST, "/jobs").json(&body)).await
+    };
+    for (workload, quantization) in [("quantized", "q8_0"), ("quantized", "no-such-one"), ("echo", "q4_k_m")] {
+        let (status, refusal) = submitted(workload, quantization).await;
+        let param = &refusal["error"]["param"];
+        assert_eq!((status, param), (422, &json!("preferences.quantizations")), "{workload}: {refusal}");
+    }
+    let (status, accepted) = submitted("quantized", "Q4_K_M").await;
+    assert_eq!(status, 201, "{accepted}");
+}
+
+#[tokio::test]
 async fn a_conversation_returns_to_its_island() {
     let network = network().await;
     let mut first = Island::start(&network).await;

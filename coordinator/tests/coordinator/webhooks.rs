@@ -9,12 +9,16 @@ use axum::{
     Router,
     body::Bytes,
     extract::State,
-    http::{HeaderMap, StatusCode, Uri, header::LOCATION},
+    http::{
+        HeaderMap, StatusCode, Uri,
+        header::{LOCATION, RETRY_AFTER},
+    },
     response::{IntoResponse as _, Response},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, Mac as _};
 use island_coordinator::config::Config;
+use island_protocol::time::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -34,6 +38,8 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 enum Reply {
     Status(u16),
+    /// 429, with this number of seconds.
+    Later(u32),
     /// To another path of it.
     Redirect,
     /// Never.
@@ -89,6 +95,7 @@ async fn receive(State((sender, replies)): State<Answers>, uri: Uri, headers: He
     let reply = replies.lock().expect("no panic").pop_front().unwrap_or(Reply::Status(200));
     match reply {
         Reply::Status(status) => StatusCode::from_u16(status).expect("a status").into_response(),
+        Reply::Later(seconds) => (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, seconds.to_string())]).into_response(),
         Reply::Redirect => (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, "/elsewhere")]).into_response(),
         Reply::Silence => std::future::pending().await,
     }
@@ -198,7 +205,7 @@ async fn ends_are_sent_once_signed_to_those_who_want_them() {
 async fn a_receiver_that_fails_gets_the_event_again() {
     let network = Network::start_with(quick).await;
     let mut island = Island::start(&network).await;
-    let replies = [Reply::Status(500), Reply::Redirect, Reply::Silence, Reply::Status(410)];
+    let replies = [Reply::Status(500), Reply::Redirect, Reply::Silence, Reply::Status(404)];
     let mut receiver = Receiver::start(&replies).await;
     let (webhook, secret) = create(&network, &receiver.url, &["job.completed"]).await;
     run_one(&network, &mut island).await;
@@ -213,6 +220,39 @@ async fn a_receiver_that_fails_gets_the_event_again() {
     assert_eq!((&sent["attempts"], &sent["last_error"]), (&json!(5), &Value::Null));
     let webhook = network.get(&format!("/webhooks/{webhook}")).await["data"].clone();
     assert!(webhook["failing_since"].is_null() && webhook["disabled_at"].is_null(), "{webhook}");
+}
+
+#[tokio::test]
+async fn an_address_decides_when_it_is_tried_again_and_whether_at_all() {
+    let network = Network::start_with(quick).await;
+    let mut island = Island::start(&network).await;
+    let mut later = Receiver::start(&[Reply::Later(3_600)]).await;
+    let mut gone = Receiver::start(&[Reply::Status(410)]).await;
+    let (postponed, _) = create(&network, &later.url, &["job.completed"]).await;
+    let (ended, _) = create(&network, &gone.url, &["job.completed"]).await;
+    run_one(&network, &mut island).await;
+    later.next().await;
+    gone.next().await;
+    let failed = delivery(&network, &ended, "failed").await;
+    assert_eq!((&failed["attempts"], &failed["last_status"]), (&json!(1), &json!(410)));
+    let webhook = network.get(&format!("/webhooks/{ended}")).await["data"].clone();
+    assert!(webhook["disabled_at"].is_string(), "{webhook}");
+
+    let path = format!("/webhooks/{postponed}/deliveries");
+    let answered = async {
+        loop {
+            let delivery = network.get(&path).await["data"][0].clone();
+            if delivery["last_status"] == 429 {
+                return delivery;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let waiting = soon("the record of the answer", answered).await;
+    assert_eq!((&waiting["state"], &waiting["attempts"]), (&json!("pending"), &json!(1)));
+    let time = |field: &str| -> Timestamp { serde_json::from_value(waiting[field].clone()).expect("a time") };
+    let wait_ms = time("next_at").unix_ms() - time("created_at").unix_ms();
+    assert!((3_600_000..7_200_000).contains(&wait_ms), "{wait_ms} ms, where first_retry_ms is 50");
 }
 
 #[tokio::test]

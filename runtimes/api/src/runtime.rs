@@ -23,6 +23,8 @@ pub struct Probe {
     pub slots: u32,
     /// Further facts for the owner.
     pub details: BTreeMap<String, String>,
+    /// What it can do that earlier versions could not: names of [`island_protocol::host`].
+    pub features: Vec<String>,
 }
 
 /// Why an engine cannot be used on this machine. A fact, not an error.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use island_protocol::{
     cargo::RuntimeType,
-    host::Device,
+    host::{CONTINUES_FORMS, Device},
     job::{Failure, FailureCode, Fault, FinishReason, Outcome, Usage},
 };
 use tokio::sync::Semaphore;
@@ -83,6 +83,7 @@ impl Runtime for Simulated {
             version: concat!("simulated ", env!("CARGO_PKG_VERSION")).to_owned(),
             devices: vec![Device::cpu()],
             slots: self.slots,
+            features: vec![CONTINUES_FORMS.to_owned()],
             ..Probe::default()
         })
     }

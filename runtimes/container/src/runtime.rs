@@ -241,5 +241,6 @@ pub(crate) fn probed(daemon: &Daemon, toolkit: Option<String>) -> Probe {
         backend: None,
         slots: 0,
         details: abilities.details.clone().into_iter().chain(no_gpu).collect(),
+        features: Vec::new(),
     }
 }

@@ -1,7 +1,7 @@
 //! Replies that must match a JSON Schema: the schema is converted to a grammar, and only tokens that it allows are chosen.
 
 use island_protocol::job::{Failure, FailureCode};
-use llama_cpp_2::{json_schema_to_grammar, sampling::LlamaSampler};
+use llama_cpp_2::{json_schema_to_grammar, sampling::LlamaSampler, token::LlamaToken};
 use serde_json::{Value, json};
 
 use crate::model::Model;
@@ -27,11 +27,21 @@ pub enum GrammarError {
         "no grammar can be made of the JSON Schema; remote references and some patterns are not supported"
     )]
     Unsupported,
+    /// The text that an earlier attempt delivered is not the beginning of a reply that the grammar allows.
+    #[error("the delivered text does not have the required form")]
+    Delivered,
 }
 
 impl From<GrammarError> for Failure {
     fn from(error: GrammarError) -> Self {
-        Self::of_job(FailureCode::InvalidInput, error.to_string())
+        let message = error.to_string();
+        match error {
+            GrammarError::Limit | GrammarError::Unsupported => {
+                Self::of_job(FailureCode::InvalidInput, message)
+            }
+            // An Island is at fault, not who asked.
+            GrammarError::Delivered => Self::of_host(FailureCode::InternalError, message),
+        }
     }
 }
 
@@ -39,6 +49,35 @@ impl From<GrammarError> for Failure {
 pub fn for_schema(model: &Model, schema: &Value) -> Result<LlamaSampler, GrammarError> {
     let grammar = grammar(schema)?;
     LlamaSampler::grammar(&model.llama, &grammar, "root").map_err(|_| GrammarError::Unsupported)
+}
+
+/// Moves a grammar behind a text that was delivered, so that it allows only what completes that text.
+///
+/// The text is taken byte by byte: other tokens may have written it than those into which a tokenizer divides it, which may even begin with a space.
+pub fn advance(grammar: &mut LlamaSampler, model: &Model, text: &str) -> Result<(), GrammarError> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    let tokens = byte_tokens(model);
+    for byte in text.bytes() {
+        let token = tokens[usize::from(byte)].ok_or(GrammarError::Delivered)?;
+        grammar.try_accept(token).map_err(|_| GrammarError::Delivered)?;
+    }
+    Ok(())
+}
+
+/// A token for each byte. Vocabularies have all of them, so that any text can be written.
+fn byte_tokens(model: &Model) -> [Option<LlamaToken>; 256] {
+    let vocab = model.llama.vocab();
+    let mut tokens = [None; 256];
+    for (token, piece) in model.llama.tokens(false) {
+        if let &[byte] = piece.as_slice()
+            && !vocab.is_eog(token)
+        {
+            tokens[usize::from(byte)].get_or_insert(token);
+        }
+    }
+    tokens
 }
 
 /// The grammar of all texts that match `schema`, in llama.cpp's form of GBNF, at most 1 MiB.

@@ -13,20 +13,22 @@ const LOWEST: f64 = -9999.0;
 /// Probabilities of tokens whose text was not sent yet.
 #[derive(Debug, Default)]
 pub struct Pending {
-    tokens: VecDeque<TokenLogprob>,
+    /// Each with the length of the text that became complete with it, bytes. It is not that of its own bytes where these are a part of a
+    /// character, or none.
+    tokens: VecDeque<(usize, TokenLogprob)>,
     /// Bytes of sent text that belong to no token yet.
     sent: usize,
 }
 
 impl Pending {
-    /// Adds a chosen token.
-    pub fn push(&mut self, probabilities: &Probabilities, vocab: &LlamaVocab<'_>) {
+    /// Adds a chosen token, with which a text of this length became complete.
+    pub fn push(&mut self, probabilities: &Probabilities, vocab: &LlamaVocab<'_>, length: usize) {
         let read = |&(token, logprob): &TokenProbability| {
             let bytes = vocab.token_to_piece(token, true, None);
             logprob_of(bytes, logprob)
         };
         let top_logprobs = probabilities.top.iter().map(read).collect();
-        self.tokens.push_back(TokenLogprob { token: read(&probabilities.chosen), top_logprobs });
+        self.tokens.push_back((length, TokenLogprob { token: read(&probabilities.chosen), top_logprobs }));
     }
 
     /// Takes the tokens whose text is whole within what was sent, `text` included.
@@ -36,11 +38,14 @@ impl Pending {
         }
         self.sent += text.len();
         let mut taken = Vec::new();
-        while let Some(next) =
-            self.tokens.front().map(|next| next.token.bytes.len()).filter(|next| *next <= self.sent)
-        {
-            self.sent -= next;
-            taken.extend(self.tokens.pop_front());
+        // Tokens without a text belong to the next one with a text.
+        while let Some(next) = self.tokens.iter().position(|(length, _)| *length > 0) {
+            let length = self.tokens[next].0;
+            if length > self.sent {
+                break;
+            }
+            self.sent -= length;
+            taken.extend(self.tokens.drain(..=next).map(|(_, token)| token));
         }
         taken
     }
@@ -48,7 +53,7 @@ impl Pending {
     /// Takes all tokens.
     pub fn take_all(&mut self) -> Vec<TokenLogprob> {
         self.sent = 0;
-        self.tokens.drain(..).collect()
+        self.tokens.drain(..).map(|(_, token)| token).collect()
     }
 }
 
@@ -59,13 +64,15 @@ fn logprob_of(bytes: Vec<u8>, logprob: f64) -> Logprob {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::Characters;
 
     fn pending(tokens: &[&[u8]]) -> Pending {
-        let token = |bytes: &&[u8]| TokenLogprob {
-            token: logprob_of(bytes.to_vec(), -0.5),
-            top_logprobs: Vec::new(),
+        let mut characters = Characters::default();
+        let mut token = |bytes: &&[u8]| {
+            let token = logprob_of(bytes.to_vec(), -0.5);
+            (characters.push(bytes).len(), TokenLogprob { token, top_logprobs: Vec::new() })
         };
-        Pending { tokens: tokens.iter().map(token).collect(), sent: 0 }
+        Pending { tokens: tokens.iter().map(&mut token).collect(), sent: 0 }
     }
 
     fn texts(taken: Vec<TokenLogprob>) -> Vec<String> {
@@ -90,6 +97,15 @@ mod tests {
             [vec![0xc3], vec![0xa9]]
         );
         assert_eq!(taken[0].token.token, "\u{fffd}");
+    }
+
+    #[test]
+    fn an_invalid_byte_is_as_long_as_what_stands_for_it() {
+        let mut pending = pending(&[b"\xff", b"ab", b"cd"]);
+        let taken = pending.take("\u{fffd}");
+        assert_eq!(taken.iter().map(|taken| taken.token.bytes.clone()).collect::<Vec<_>>(), [vec![0xff]]);
+        assert_eq!(texts(pending.take("abc")), ["ab"]);
+        assert_eq!(texts(pending.take("d")), ["cd"]);
     }
 
     #[test]

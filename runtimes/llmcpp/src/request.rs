@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::{
     prompt::MEDIA,
     sampling::Sampling,
-    tools::{Offer, Wrong},
+    tools::{Offer, Wrong, past},
 };
 
 /// Maximum number of stop texts of one request.
@@ -258,9 +258,7 @@ fn read_call(call: &Value) -> Option<Value> {
     let function = call.get("function")?;
     let name = function.get("name")?.as_str()?;
     let arguments = match function.get("arguments")? {
-        // Of a function without parameters.
-        Value::String(text) if text.trim().is_empty() => json!({}),
-        Value::String(text) => serde_json::from_str(text).ok()?,
+        Value::String(text) => past::arguments(text),
         given => given.clone(),
     };
     let id = call.get("id").cloned().unwrap_or(Value::Null);
@@ -456,11 +454,10 @@ mod tests {
         let messages = parts.expect("valid").messages;
         assert_eq!((messages[0].role.as_str(), messages[1].content.as_str()), ("system", "a\nb"));
         let call = |arguments: &str| json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}});
-        let called =
-            json!({"messages": [{"role": "assistant", "tool_calls": [call(""), call("{\"a\":1}")]}]});
+        let called = json!({"messages": [{"role": "assistant", "tool_calls": [call(""), call("{\"a\":1}"), call("{\"a\":\"x")]}]});
         let calls = read(called).expect("valid").messages.remove(0).calls;
         let arguments: Vec<&Value> = calls.iter().map(|call| &call["function"]["arguments"]).collect();
-        assert_eq!(arguments, [&json!({}), &json!({"a": 1})]);
+        assert_eq!(arguments, [&json!({}), &json!({"a": 1}), &json!({"a": "x"})], "the last one was cut");
         let prompt = read(json!({"prompt": "p", "system_prompt": "s"})).expect("valid").messages;
         assert_eq!(prompt.len(), 2);
         assert_eq!(read(json!({"text": "t"})).expect("valid").messages[0].content, "t");

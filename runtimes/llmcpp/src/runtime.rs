@@ -9,7 +9,7 @@ use std::{
 
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
-    host::Device,
+    host::{CONTINUES_FORMS, Device},
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
 };
 use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
@@ -32,7 +32,7 @@ use crate::{
     reasoning::Splitter,
     request::{Media, Request},
     split,
-    tools::calls::CallFinder,
+    tools::calls::{CallFinder, Ending},
     vision::{NO_PICTURES, NO_SOUNDS, Picture},
 };
 
@@ -147,10 +147,14 @@ impl Llmcpp {
         self.context_tokens
     }
 
-    /// The prompt's tokens, and the grammar of the reply if it must have a format.
-    async fn encode(&self, request: &Request) -> Result<(Prompt, Option<LlamaSampler>), Failure> {
+    /// The prompt's tokens, and the grammar of what follows the delivered text if the reply must have a format.
+    async fn encode(
+        &self,
+        request: &Request,
+        delivered: &str,
+    ) -> Result<(Prompt, Option<LlamaSampler>), Failure> {
         let (model, schema) = (Arc::clone(&self.model), request.schema.clone());
-        let text = request.text.clone();
+        let (text, delivered) = (request.text.clone(), delivered.to_owned());
         let offer = request.offer.as_ref();
         let offer = offer.map(|offer| Offer { tools: &offer.tools, instructions: offer.instructions() });
         let media = request.media.clone();
@@ -160,7 +164,10 @@ impl Llmcpp {
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
         let encoding = tokio::task::spawn_blocking(move || {
-            let grammar = schema.map(|schema| grammar::for_schema(&model, &schema)).transpose()?;
+            let mut grammar = schema.map(|schema| grammar::for_schema(&model, &schema)).transpose()?;
+            if let Some(grammar) = &mut grammar {
+                grammar::advance(grammar, &model, &delivered)?;
+            }
             if let Some(text) = text {
                 return Ok((prompt::encode_text(&model, &text)?, grammar));
             }
@@ -221,7 +228,8 @@ impl Llmcpp {
         }
         context.work.enter(Phase::Wait);
         let parsed = Request::of(&request, RandomState::new().build_hasher().finish())?;
-        let (prompt, grammar) = self.encode(&parsed).await?;
+        let delivered = request.continues.as_deref().unwrap_or_default();
+        let (prompt, grammar) = self.encode(&parsed, delivered).await?;
         if parsed.counts_only {
             let usage = Usage::tokens(prompt.tokens.len() as u64, 0);
             return Ok(Outcome::Completed {
@@ -231,12 +239,15 @@ impl Llmcpp {
                 stop_text: None,
             });
         }
-        let delivered = request.continues.as_deref().unwrap_or_default();
         let calls = parsed.offer.clone().map(|offer| CallFinder::new(offer, context.key.job_id, delivered));
         let (before, reasoning) = if parsed.text.is_some() {
             (prompt::tokens_of(&self.model, &[(delivered.to_owned(), false)]), None)
         } else {
-            let text_len = calls.as_ref().map_or(delivered.len(), CallFinder::text_len);
+            let text_len = match &calls {
+                // A call that a grammar enforces is plain JSON, without marks of the model's family.
+                Some(calls) if grammar.is_none() => calls.text_len(),
+                _ => delivered.len(),
+            };
             let call = delivered.get(text_len..).unwrap_or_default();
             self.resume(&request, &parsed, prompt.opens_reasoning, call)
         };
@@ -246,12 +257,7 @@ impl Llmcpp {
         if max_tokens == 0 {
             // It was written to its end; only the event of its end was lost.
             let usage = Usage::tokens(prompt.len() as u64, before.len() as u64);
-            return Ok(Outcome::Completed {
-                usage,
-                output: None,
-                finish_reason: Some(FinishReason::Length),
-                stop_text: None,
-            });
+            return Ok(ended_by_length(calls, &context, usage));
         }
         let continued = before.len();
         prompt.extend(before);
@@ -357,6 +363,21 @@ impl Runtime for Llmcpp {
     }
 }
 
+/// The outcome of a reply that was delivered up to its limit.
+fn ended_by_length(calls: Option<CallFinder>, context: &RunContext, usage: Usage) -> Outcome {
+    let (mut output, mut finish_reason) = (None, FinishReason::Length);
+    if let Some(Ending::Calls { parts, output: calls, is_complete, .. }) = calls.map(CallFinder::finish) {
+        for part in parts {
+            context.events.call(part, 0);
+        }
+        output = Some(calls);
+        if is_complete {
+            finish_reason = FinishReason::ToolCalls;
+        }
+    }
+    Outcome::Completed { usage, output, finish_reason: Some(finish_reason), stop_text: None }
+}
+
 /// What llama.cpp supports on this machine. Starts the drivers of its GPUs.
 pub fn probe() -> Result<Probe, Unavailable> {
     let backend = backend::start().map_err(|error| Unavailable { reason: error.to_string() })?;
@@ -371,6 +392,7 @@ pub fn probe() -> Result<Probe, Unavailable> {
         backend: None,
         slots: 0,
         details: problems.chain(variant).collect(),
+        features: vec![CONTINUES_FORMS.to_owned()],
     })
 }
 

@@ -81,17 +81,19 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Creates a sampler for a vocabulary of `n_vocab` that has read `prompt` and may write `max_tokens`.
+    /// Creates a sampler for a vocabulary of `n_vocab` that has read `prompt`, of which an earlier attempt wrote the last `continued` tokens, and may
+    /// write `max_tokens` more.
     pub fn new(
         settings: Sampling,
         n_vocab: i32,
         prompt: &[LlamaToken],
+        continued: usize,
         max_tokens: u64,
         grammar: Option<LlamaSampler>,
     ) -> Self {
         let repetition = (settings.repetition - 1.0).abs() > f32::EPSILON;
         let writing = settings.presence != 0.0 || settings.frequency != 0.0;
-        let window = i32::try_from(max_tokens).unwrap_or(i32::MAX);
+        let window = i32::try_from(max_tokens.saturating_add(continued as u64)).unwrap_or(i32::MAX);
         let mut repetition = repetition
             .then(|| LlamaSampler::penalties(n_vocab, REPETITION_WINDOW, settings.repetition, 0.0, 0.0));
         if let Some(sampler) = &mut repetition {
@@ -99,16 +101,12 @@ impl Sampler {
             let tokens: Vec<LlamaToken> = prompt.iter().copied().filter(|token| token.0 >= 0).collect();
             sampler.accept_many(&tokens[tokens.len().saturating_sub(REPETITION_WINDOW as usize)..]);
         }
-        Self {
-            repetition,
-            writing: writing.then(|| {
-                LlamaSampler::penalties(n_vocab, window, 1.0, settings.frequency, settings.presence)
-            }),
-            filters: filters(&settings),
-            settings,
-            grammar,
-            drawn: 0,
+        let mut writing = writing
+            .then(|| LlamaSampler::penalties(n_vocab, window, 1.0, settings.frequency, settings.presence));
+        if let Some(sampler) = &mut writing {
+            sampler.accept_many(&prompt[prompt.len().saturating_sub(continued)..]);
         }
+        Self { repetition, writing, filters: filters(&settings), settings, grammar, drawn: continued as u64 }
     }
 
     /// Samples the next token from row `row` of the batch that was just decoded. The grammar applies if `in_answer`.
@@ -383,7 +381,7 @@ mod tests {
     }
 
     fn chosen(settings: Sampling, prompt: &[LlamaToken]) -> Vec<i32> {
-        let mut sampler = Sampler::new(settings, 3, prompt, 100, None);
+        let mut sampler = Sampler::new(settings, 3, prompt, 0, 100, None);
         (0..4).map(|_| sampler.choose_by(&[2.0, 1.5, 1.0], true).0).collect()
     }
 
@@ -398,6 +396,22 @@ mod tests {
             1,
             "the prompt counts too"
         );
+    }
+
+    #[test]
+    fn a_continued_reply_is_drawn_and_penalized_as_a_whole_one() {
+        let settings =
+            Sampling { temperature: 1.0, presence: 0.3, frequency: 0.2, seed: 9, ..Sampling::default() };
+        let choose = |sampler: &mut Sampler| sampler.choose_by(&[2.0, 1.5, 1.0], true);
+        let prompt = [LlamaToken(2)];
+        let mut sampler = Sampler::new(settings.clone(), 3, &prompt, 0, 40, None);
+        let whole: Vec<LlamaToken> = (0..40).map(|_| choose(&mut sampler)).collect();
+        for cut in 0..40 {
+            let read = [&prompt[..], &whole[..cut]].concat();
+            let mut sampler = Sampler::new(settings.clone(), 3, &read, cut, 40 - cut as u64, None);
+            let rest: Vec<LlamaToken> = (cut..40).map(|_| choose(&mut sampler)).collect();
+            assert_eq!(rest, whole[cut..], "{cut}");
+        }
     }
 
     #[test]

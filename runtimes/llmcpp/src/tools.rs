@@ -4,6 +4,7 @@
 pub mod calls;
 pub(crate) mod forms;
 mod json;
+pub(crate) mod past;
 
 use serde_json::{Map, Value, json};
 

@@ -380,14 +380,7 @@ async fn a_required_call_is_a_call() {
         serde_json::from_str(function["arguments"].as_str().expect("a text")).expect("JSON");
     assert!(["c", "f"].contains(&arguments["unit"].as_str().expect("a unit")), "{arguments}");
     assert_eq!(usage.completion_tokens, played.counted(), "tokens of a call count");
-    let parts: Vec<&CallDelta> = played
-        .events
-        .iter()
-        .filter_map(|event| match event {
-            AttemptEvent::Token { call, .. } => call.as_deref(),
-            _ => None,
-        })
-        .collect();
+    let parts = parts(&played);
     assert!(parts.len() > 1, "arguments are sent as they are written: {parts:?}");
     assert_eq!(parts.iter().map(|part| part.arguments.as_str()).collect::<String>(), function["arguments"]);
     assert_eq!(
@@ -402,6 +395,82 @@ async fn a_required_call_is_a_call() {
     ]);
     let played = play(&engine, json!({ "messages": after, "max_tokens": 8, "tools": tools })).await;
     assert!(matches!(played.outcome, Outcome::Completed { .. }), "{:?}", played.outcome);
+}
+
+/// Parts of calls in the events of a reply.
+fn parts(played: &Played) -> Vec<&CallDelta> {
+    let events = played.events.iter();
+    events
+        .filter_map(|event| match event {
+            AttemptEvent::Token { call, .. } => call.as_deref(),
+            _ => None,
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_reply_with_a_schema_continues_after_any_part_of_it() {
+    let engine = engine(2).await;
+    let schema = json!({
+        "type": "object",
+        "properties": { "color": { "const": "grün" }, "count": { "type": "integer", "minimum": 0, "maximum": 9 } },
+        "required": ["color", "count"],
+        "additionalProperties": false,
+    });
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": schema } });
+    let input = json!({ "prompt": "Which one?", "max_tokens": 120, "response_format": format });
+    let whole = play(&engine, input.clone()).await.text;
+    for end in (1..=whole.len()).filter(|&end| whole.is_char_boundary(end)) {
+        let before = &whole[..end];
+        let played = fixture().play_on(&engine, &input, before).await;
+        let text = format!("{before}{}", played.text);
+        let reply: Value =
+            serde_json::from_str(&text).unwrap_or_else(|_| panic!("{before} | {}", played.text));
+        assert_eq!(reply["color"], "grün", "{text}");
+        assert!((0..10).contains(&reply["count"].as_i64().expect("a number")), "{text}");
+        assert_eq!(finish(&played), FinishReason::Stop, "{text}");
+    }
+    // What an Island made up is not completed, and is not the fault of who asked.
+    let played = fixture().play_on(&engine, &input, "{\"size\"").await;
+    let Outcome::Failed { failure, .. } = &played.outcome else { panic!("it completed: {}", played.text) };
+    assert_eq!((failure.fault, failure.code), (Fault::Host, FailureCode::InternalError));
+}
+
+#[tokio::test]
+async fn a_required_call_continues_after_any_part_of_it() {
+    let engine = engine(1).await;
+    let parameters = json!({ "type": "object", "properties": { "unit": { "enum": ["c", "f"] } }, "required": ["unit"], "additionalProperties": false });
+    let tools = json!([{ "type": "function", "function": { "name": "weather", "parameters": parameters } }]);
+    let mut input =
+        json!({ "prompt": "How warm is it?", "max_tokens": 120, "tools": tools, "tool_choice": "required" });
+    let whole = play(&engine, input.clone()).await;
+    let sent = parts(&whole);
+    assert!(sent.len() > 1, "{sent:?}");
+    for count in 1..=sent.len() {
+        let text_of = |parts: &[&CallDelta]| parts.iter().map(|part| part.text.as_str()).collect::<String>();
+        let before = text_of(&sent[..count]);
+        let played = fixture().play_on(&engine, &input, &before).await;
+        assert_eq!((played.text.as_str(), finish(&played)), ("", FinishReason::ToolCalls), "{before}");
+        let rest = parts(&played);
+        assert!(rest.iter().all(|part| part.id.is_none()), "it is the same call: {rest:?}");
+        let arguments: String =
+            sent[..count].iter().chain(&rest).map(|part| part.arguments.as_str()).collect();
+        let Outcome::Completed { output: Some(output), .. } = &played.outcome else {
+            panic!("{:?}", played.outcome)
+        };
+        assert_eq!(output["tool_calls"][0]["function"]["arguments"], arguments, "{before}");
+        let arguments: Value = serde_json::from_str(&arguments).expect("JSON");
+        assert!(["c", "f"].contains(&arguments["unit"].as_str().expect("a unit")), "{arguments}");
+    }
+    // It was delivered up to the limit, and only its end was lost.
+    input["max_tokens"] = json!(3);
+    let text: String = sent.iter().map(|part| part.text.as_str()).collect();
+    let played = fixture().play_on(&engine, &input, &text).await;
+    let Outcome::Completed { output: Some(output), .. } = &played.outcome else {
+        panic!("{:?}", played.outcome)
+    };
+    let arguments: String = sent.iter().map(|part| part.arguments.as_str()).collect();
+    assert_eq!(output["tool_calls"][0]["function"], json!({ "name": "weather", "arguments": arguments }));
 }
 
 #[tokio::test]

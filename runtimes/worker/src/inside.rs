@@ -226,6 +226,7 @@ fn probe<E: EngineLoader>(mut engine: E) -> ExitCode {
         devices: available.devices,
         backend: available.backend,
         details: available.details,
+        features: available.features,
         unavailable,
         sandbox,
     };

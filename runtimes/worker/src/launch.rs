@@ -184,6 +184,9 @@ pub struct ProbeReport {
     /// Further facts for the owner.
     #[serde(default)]
     pub details: BTreeMap<String, String>,
+    /// What it can do that earlier versions could not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<String>,
     /// Why it cannot be used here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,

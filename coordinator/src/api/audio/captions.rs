@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::reply::Span;
+use island_protocol::audio::Span;
 
 /// Captions in the format SubRip.
 pub(super) fn srt(spans: &[Span]) -> String {

@@ -6,7 +6,10 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use island_protocol::{
-    audio::{AudioUsage, Transcription, TranscriptionSegment, TranscriptionWord, VerboseTranscription},
+    audio::{
+        AudioUsage, Span, Transcription, TranscriptionSegment, TranscriptionWord, VerboseTranscription,
+        segments_of,
+    },
     problem::Code,
 };
 use schemars::JsonSchema;
@@ -26,14 +29,6 @@ pub(super) struct Transcript {
     language: Option<String>,
     duration: Option<f64>,
     segments: Option<Vec<Span>>,
-}
-
-/// A part of a transcript: a segment, or a word.
-#[derive(Debug, Deserialize)]
-pub(super) struct Span {
-    pub start: f64,
-    pub end: f64,
-    pub text: String,
 }
 
 /// An answer in one of the JSON forms.
@@ -81,8 +76,10 @@ impl Transcript {
         };
         let word =
             |span: &Span| TranscriptionWord { word: span.text.clone(), start: span.start, end: span.end };
+        // Where words were requested, the times are those of words.
+        let joined = (segments && words).then(|| segments_of(spans));
         let (segments, words) = (
-            segments.then(|| (0..).zip(spans).map(segment).collect()),
+            segments.then(|| (0..).zip(joined.as_deref().unwrap_or(spans)).map(segment).collect()),
             words.then(|| spans.iter().map(word).collect()),
         );
         let duration = self.duration.unwrap_or(last);

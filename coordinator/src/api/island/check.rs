@@ -59,7 +59,7 @@ pub(in crate::api) async fn check(
 ) -> Result<Json<Data<IslandCheck>>, ApiError> {
     let request: IslandRequest = fields.parse()?;
     let (account, _) = signer(&api, &request, ClaimVerb::Check).await?;
-    if api.soft.is_cancelled() {
+    if api.stops.http.is_cancelled() {
         return Err(stopping());
     }
     let context = api.execution.context();

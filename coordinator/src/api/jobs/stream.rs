@@ -52,7 +52,7 @@ pub(in crate::api) async fn stream(
     } else {
         Source::Feed(Box::new(Feed::open(api.execution.clone(), id, after).await?))
     };
-    let reading = Reading { source, ready: VecDeque::new(), soft: api.soft.clone(), slot: Some(slot) };
+    let reading = Reading { source, ready: VecDeque::new(), soft: api.stops.http.clone(), slot: Some(slot) };
     Ok(event_stream(reading.frames()))
 }
 

@@ -26,6 +26,7 @@ use crate::{
     api::{
         Api, ApiError, MAX_INPUT,
         auth::Caller,
+        availability::other_quantization,
         body,
         idempotency::{IdempotencyKey, Replayed, reused},
         jobs::follow::CancelOnDrop,
@@ -160,12 +161,15 @@ pub(in crate::api) async fn accept(
             format!("an input may have {MAX_INPUT} bytes"),
         ));
     }
-    if api.soft.is_cancelled() {
+    if api.stops.http.is_cancelled() {
         return Err(stopping());
     }
     let Value::Object(input) = input else {
         return Err(ApiError::new(Code::InvalidInput, "input must be an object"));
     };
+    if !cargo.is_stored_as(&preferences.quantizations) {
+        return Err(other_quantization());
+    }
     let mut job = new_job(api, caller.account, cargo, input, priority)?;
     if let Some(most) = preferences.max_price.filter(|most| job.price > *most) {
         let message = format!("the job may cost {} credits, and the request allows {most}", job.price);

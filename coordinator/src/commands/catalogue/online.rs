@@ -21,6 +21,8 @@ pub(super) enum Finding {
     Wrong(String),
     /// The publisher has changed the file since the revision of the entry.
     Changed { since: String },
+    /// The hub could not be asked: nothing is known about the entry.
+    Unknown(String),
 }
 
 impl fmt::Display for Finding {
@@ -28,6 +30,7 @@ impl fmt::Display for Finding {
         match self {
             Self::Wrong(why) => write!(f, "WRONG: {why}"),
             Self::Changed { since } => write!(f, "changed by its publisher since {since}"),
+            Self::Unknown(why) => write!(f, "unknown: {why}"),
         }
     }
 }
@@ -41,7 +44,7 @@ pub(super) async fn run(config: &Config, slugs: &[String], hub: &str) -> anyhow:
     let cargos = chosen(&catalogue, slugs)?;
     let hub = Hub::new(hub)?;
     let mut repositories = Repositories::new();
-    let (mut files, mut wrong, mut changed, mut elsewhere) = (0, 0, 0, 0);
+    let (mut files, mut wrong, mut changed, mut unknown, mut elsewhere) = (0, 0, 0, 0, 0);
     for cargo in &cargos {
         let slug = cargo.entry.slug.as_str();
         for artifact in &cargo.spec.artifacts {
@@ -66,23 +69,29 @@ pub(super) async fn run(config: &Config, slugs: &[String], hub: &str) -> anyhow:
             for revision in [revision, MAIN] {
                 if !known.contains_key(revision) {
                     let listed = hub.list(owner, repo, revision).await;
-                    known.insert(revision, listed.map_err(|error| Chain(error.as_ref()).to_string()));
+                    known.insert(revision, listed.map_err(|error| Unlisted::of(&error)));
                 }
             }
             for finding in findings(&known, revision, address, artifact) {
                 match finding {
                     Finding::Wrong(_) => wrong += 1,
                     Finding::Changed { .. } => changed += 1,
+                    Finding::Unknown(_) => unknown += 1,
                 }
                 let file = address.file.as_deref().unwrap_or("a file of its choice");
                 print(&format!("{slug}: {owner}/{repo}, {file}: {finding}\n"));
             }
         }
     }
-    let rest = if elsewhere > 0 { format!("; {elsewhere} not compared") } else { String::new() };
+    let rest = [(unknown, "unknown"), (elsewhere, "not compared")];
+    let rest: String = rest
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("; {count} {what}"))
+        .collect();
     let cargos = cargos.len();
     print(&format!("{files} files of {cargos} Cargos compared, {wrong} wrong, {changed} changed{rest}\n"));
-    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if wrong + unknown == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// A file as a hub lists it.
@@ -96,8 +105,26 @@ pub(super) struct Listed {
     pub content: Option<String>,
 }
 
+/// Why the files of a repository are unknown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Unlisted {
+    why: String,
+    /// Whether the hub has answered, so that the same is to be expected the next time.
+    is_answer: bool,
+}
+
+impl Unlisted {
+    fn of(error: &anyhow::Error) -> Self {
+        let request = error.chain().find_map(|cause| cause.downcast_ref::<reqwest::Error>());
+        let is_answer = request.is_none_or(|request| {
+            request.status().is_some_and(|status| status.is_client_error() && status.as_u16() != 429)
+        });
+        Self { why: Chain(error.as_ref()).to_string(), is_answer }
+    }
+}
+
 /// The files of a repository at a revision by path, or why they are unknown.
-type Files = Result<BTreeMap<String, Listed>, String>;
+type Files = Result<BTreeMap<String, Listed>, Unlisted>;
 
 /// What is to be reported about a file of this entry.
 fn findings(
@@ -108,7 +135,10 @@ fn findings(
 ) -> Vec<Finding> {
     let then = match known.get(revision) {
         Some(Ok(files)) => files,
-        Some(Err(why)) => return vec![Finding::Wrong(format!("revision {revision}: {why}"))],
+        Some(Err(Unlisted { why, is_answer: true })) => {
+            return vec![Finding::Wrong(format!("revision {revision}: {why}"))];
+        }
+        Some(Err(Unlisted { why, is_answer: false })) => return vec![Finding::Unknown(why.clone())],
         None => return Vec::new(),
     };
     // An address without a file means the best one there is.
@@ -173,12 +203,18 @@ mod tests {
         let wrong = found("hf://o/r:m.gguf", Some(1), Some(5));
         assert!(matches!(&wrong[..], [Finding::Wrong(_), Finding::Wrong(_)]), "{wrong:?}");
         assert!(matches!(&found("hf://o/r:none", None, None)[..], [Finding::Wrong(_)]));
-        let gone = BTreeMap::from([("main", Err("the hub answered 404".to_owned()))]);
+        let unlisted = |why: &str, is_answer| {
+            BTreeMap::from([("main", Err(Unlisted { why: why.to_owned(), is_answer }))])
+        };
+        let gone = unlisted("the hub answered 404", true);
         let Ok(Address::Hub(address)) = "hf://o/r:m.gguf".parse::<Address>() else { panic!("an address") };
         let artifact =
             Artifact { name: "m".into(), url: "hf://o/r:m.gguf".into(), sha256: None, size_bytes: None };
         assert!(
             matches!(&findings(&gone, MAIN, &address, &artifact)[..], [Finding::Wrong(why)] if why.contains("404"))
         );
+        let away = unlisted("connection refused", false);
+        let found = findings(&away, MAIN, &address, &artifact);
+        assert_eq!(found, [Finding::Unknown("connection refused".to_owned())]);
     }
 }

@@ -7,6 +7,8 @@ use island_protocol::{
     job::{Failure, FailureCode, Fault},
 };
 
+use serde_json::{Map, Value};
+
 use crate::fleet::Conduct;
 
 /// Attempts that may be handed back by owners, in addition to those that may fail.
@@ -34,6 +36,14 @@ pub(super) fn may_retry(failure: &Failure, delivered: Delivered, attempt: u32, r
     let handed_back = failure.fault == Fault::Interrupted && failure.code == FailureCode::HandedBack;
     let limit = if handed_back { retries.saturating_add(HAND_BACKS) } else { retries };
     failure.fault != Fault::Job && delivered != Delivered::Final && attempt <= limit
+}
+
+/// Whether a grammar enforces the form of the whole reply to an input: a required format, or a call that must be made.
+pub(super) fn has_enforced_form(input: &Map<String, Value>) -> bool {
+    let given = |field: &str| input.get(field).filter(|value| !value.is_null());
+    let is_format = |format: &Value| format.get("type").is_none_or(|kind| kind != "text");
+    let is_forced = |choice: &Value| !matches!(choice.as_str(), Some("auto" | "none"));
+    given("response_format").is_some_and(is_format) || given("tool_choice").is_some_and(is_forced)
 }
 
 /// How long an Island is not offered a job that it has refused `refusals` times, the last time for `reason`; `None` if
@@ -64,6 +74,7 @@ fn is_permanent(reason: RefusalReason) -> bool {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 
@@ -93,6 +104,28 @@ mod tests {
                 passed += refusal_pause(reason, offers);
             }
             prop_assert!(offers <= if permanent { 6 } else { 250 }, "{offers}");
+        }
+    }
+
+    #[test]
+    fn only_required_formats_and_calls_are_enforced() {
+        let has_form = |input: Value| has_enforced_form(input.as_object().expect("an object"));
+        let weather = json!({"type": "function", "function": {"name": "weather"}});
+        for free in [
+            json!({}),
+            json!({"response_format": {"type": "text"}, "tools": [weather], "tool_choice": "auto"}),
+            json!({"response_format": null, "tool_choice": null}),
+            json!({"tools": [weather], "tool_choice": "none"}),
+        ] {
+            assert!(!has_form(free.clone()), "{free}");
+        }
+        for enforced in [
+            json!({"response_format": {"type": "json_object"}}),
+            json!({"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}}),
+            json!({"tools": [weather], "tool_choice": "required"}),
+            json!({"tools": [weather], "tool_choice": weather}),
+        ] {
+            assert!(has_form(enforced.clone()), "{enforced}");
         }
     }
 

@@ -237,6 +237,50 @@ fn each_island_of_a_reply_is_paid_for_its_part() {
     assert_eq!(shares[..], [(host(1), MicroCredits(750_000)), (host(2), MicroCredits(250_000))]);
 }
 
+/// A job whose reply a grammar enforces, and of which an Island wrote a part before it was lost.
+fn lost_with_a_form() -> (Driven, Vec<Effect>) {
+    let mut job = job();
+    job.input.insert("response_format".into(), json!({"type": "json_object"}));
+    let mut driven = Driven::of(job);
+    let effects = driven.step(Input::Begin);
+    let is_free = |effect: &Effect| matches!(effect, Effect::Place { history, .. } if !history.selection.continues_form);
+    assert!(effects.iter().any(is_free), "any engine can begin it: {effects:?}");
+    let first = driven.run_on(host(1));
+    driven.write_words(host(1), first, 3);
+    let effects = driven.step(Input::Lost { key: first });
+    assert!(matches!(effects.last(), Some(Effect::Write(Write::Attempt(_)))), "{effects:?}");
+    let effects = driven.committed();
+    (driven, effects)
+}
+
+#[test]
+fn a_reply_with_an_enforced_form_continues_where_the_engine_can() {
+    let (mut driven, effects) = lost_with_a_form();
+    let is_restricted =
+        |effect: &Effect| matches!(effect, Effect::Place { history, .. } if history.selection.continues_form);
+    assert!(effects.iter().any(is_restricted), "{effects:?}");
+    // One that could is busy: the job waits for it.
+    let reasons = BTreeMap::from([("no_runtime".to_owned(), 1), ("no_slot".to_owned(), 1)]);
+    let effects = driven.step(Input::NoIsland { reasons });
+    assert!(effects.is_empty(), "{effects:?}");
+    let key = driven.machine.next_key();
+    driven.step(Input::Placed { hosts: Hosts::one(host(2)), key });
+    let effects = driven.committed();
+    let continues = |effect: &Effect| matches!(effect, Effect::Offer { assignment, .. } if assignment.continues.as_deref() == Some("word word word "));
+    assert!(effects.iter().any(continues), "{effects:?}");
+}
+
+#[test]
+fn a_reply_with_an_enforced_form_that_no_island_can_continue_is_refunded_at_once() {
+    let (mut driven, _) = lost_with_a_form();
+    let reasons = BTreeMap::from([("no_runtime".to_owned(), 2)]);
+    let effects = driven.step(Input::NoIsland { reasons });
+    let written = end(&effects);
+    assert_eq!(written.status, JobStatus::Failed);
+    assert_eq!(written.end.usage.credits_used, Some(MicroCredits::ZERO));
+    assert_eq!(written.end.error.as_ref().map(|error| error.code.as_str()), Some("island_lost"));
+}
+
 #[test]
 fn a_job_has_the_times_at_which_it_first_got_so_far() {
     let mut driven = Driven::new();

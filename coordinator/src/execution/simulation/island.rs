@@ -8,7 +8,7 @@ use island_protocol::{
     cargo::RuntimeType,
     event::{AttemptEvent, Numbered},
     fabric::{Assignment, Heartbeat, Lease, LeasedJob, OutputReply, RefusalReason},
-    host::{Capabilities, Headroom, RunningJob, RuntimeReport, SystemLoad},
+    host::{CONTINUES_FORMS, Capabilities, Headroom, RunningJob, RuntimeReport, SystemLoad},
     ids::{AttemptKey, HostId, InstanceId, JobId},
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
     time::Timestamp,
@@ -72,6 +72,7 @@ pub(super) fn capabilities() -> Capabilities {
         backend: None,
         devices: None,
         gpus: None,
+        features: vec![CONTINUES_FORMS.to_owned()],
     };
     Capabilities { ram_mb: 1_000, runtimes: vec![report], ..Capabilities::default() }
 }

@@ -46,6 +46,8 @@ pub(crate) struct Island {
     cancels: Subscriber,
     pub(crate) slots: u32,
     engine: RuntimeType,
+    /// What its engine reports that earlier versions could not; older agents report nothing.
+    pub(crate) features: Vec<String>,
     /// Attempts that it has accepted.
     taken: HashSet<AttemptKey>,
 }
@@ -127,8 +129,8 @@ impl Island {
         let jobs = client.subscribe(HostTopic::Jobs.of(id)).await.expect("subscribe");
         let cancels = client.subscribe(HostTopic::Cancel.of(id)).await.expect("subscribe");
         let instance = InstanceId(Uuid::new_v4());
-        let taken = HashSet::new();
-        let island = Self { id, key, client, credentials, instance, jobs, cancels, slots: 4, engine, taken };
+        let (features, taken) = (Vec::new(), HashSet::new());
+        let island = Self { id, key, client, credentials, instance, jobs, cancels, slots: 4, engine, features, taken };
         island.client.flush().await.expect("flush");
         island.register(&[]).await;
         island
@@ -142,8 +144,8 @@ impl Island {
         client.flush().await.expect("flush");
         let (id, key, credentials) = (self.id, self.key.clone(), self.credentials.clone());
         let (instance, engine) = (InstanceId(Uuid::new_v4()), self.engine.clone());
-        let taken = HashSet::new();
-        Self { id, key, client, credentials, instance, jobs, cancels, slots: 4, engine, taken }
+        let (features, taken) = (Vec::new(), HashSet::new());
+        Self { id, key, client, credentials, instance, jobs, cancels, slots: 4, engine, features, taken }
     }
 
     /// Its run of the agent.
@@ -231,6 +233,7 @@ impl Island {
             backend: None,
             devices: None,
             gpus: None,
+            features: self.features.clone(),
         };
         let capabilities = Capabilities {
             platform: "linux-x86_64".into(),

@@ -182,6 +182,11 @@ impl Network {
         self.running = Some(tokio::spawn(app.run()));
     }
 
+    /// Asks the coordinator to stop, and does not wait.
+    pub(crate) fn ask_to_stop(&self) {
+        self.soft.cancel();
+    }
+
     /// Stops the coordinator in order.
     pub(crate) async fn down(&mut self) {
         self.soft.cancel();

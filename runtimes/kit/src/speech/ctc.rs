@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use island_protocol::audio::{Span, segments_of};
 use ndarray::Array2;
 use serde_json::{Value, json};
 
@@ -118,10 +119,13 @@ impl Transcriber for Ctc {
         let text = self.text(&labels);
         let mut output = json!({ "text": text, "duration": duration });
         if request.timestamps != Timestamps::None {
-            let words = self.words(&labels);
             let seconds = |samples| transcribe::duration(samples, self.rate);
-            let time = |word: &Word| json!({ "start": seconds(word.start), "end": seconds(word.end), "text": word.text });
-            output["segments"] = words.iter().map(time).collect();
+            let span =
+                |word: Word| Span { start: seconds(word.start), end: seconds(word.end), text: word.text };
+            let words: Vec<Span> = self.words(&labels).into_iter().map(span).collect();
+            let spans = if request.timestamps == Timestamps::Word { words } else { segments_of(&words) };
+            let time = |span: Span| json!({ "start": span.start, "end": span.end, "text": span.text });
+            output["segments"] = spans.into_iter().map(time).collect();
         }
         job.token(text, labels.len() as u32);
         Ok(Answer::of(output, labels.len() as u64))

@@ -70,8 +70,14 @@ impl Slot {
     pub(super) fn new(mut job: Job, sequence: usize, keep: usize, model: &Model, drafts: bool) -> Self {
         job.context.work.enter(Phase::Prompt);
         let grammar = job.grammar.take();
-        let sampler =
-            Sampler::new(job.sampling.clone(), model.llama.n_vocab(), &job.prompt, job.max_tokens, grammar);
+        let sampler = Sampler::new(
+            job.sampling.clone(),
+            model.llama.n_vocab(),
+            &job.prompt,
+            job.continued,
+            job.max_tokens,
+            grammar,
+        );
         let calls = job.calls.take();
         let stop = StopMatcher::new(std::mem::take(&mut job.stops));
         let reasoning = job.reasoning.take();
@@ -178,12 +184,12 @@ impl Slot {
         if let Some(drafts) = &mut self.drafts {
             drafts.push(token);
         }
-        if in_answer && let Some(probabilities) = self.sampler.probabilities(context, row, token) {
-            self.logprobs.push(&probabilities, &vocab);
-        }
         let is_delimiter =
             model.delimiters.contains(&token) || (self.calls.is_some() && model.call_marks.contains(&token));
         let characters = self.characters.push(&vocab.token_to_piece(token, is_delimiter, None));
+        if in_answer && let Some(probabilities) = self.sampler.probabilities(context, row, token) {
+            self.logprobs.push(&probabilities, &vocab, characters.len());
+        }
         let parts = match &mut self.reasoning {
             Some(reasoning) => reasoning.splitter.push(&characters),
             None => vec![Part::Answer(characters)],

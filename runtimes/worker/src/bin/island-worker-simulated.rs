@@ -4,7 +4,7 @@ use std::{env, process::ExitCode, time::Duration};
 
 use island_protocol::{
     cargo::RuntimeType,
-    host::Device,
+    host::{CONTINUES_FORMS, Device},
     job::{Failure, FailureCode, Fault},
 };
 use island_runtimes_api::{
@@ -39,7 +39,9 @@ impl EngineLoader for SimulatedEngine {
             ..Device::default()
         });
         let devices = gpu.into_iter().chain([Device::cpu()]).collect();
-        Ok(Probe { version: VERSION.to_owned(), devices, ..Probe::default() })
+        // A scripted reply goes on after any text.
+        let features = vec![CONTINUES_FORMS.to_owned()];
+        Ok(Probe { version: VERSION.to_owned(), devices, features, ..Probe::default() })
     }
 
     async fn load(self, launch: Launch, progress: LoadProgress) -> Result<Loaded<Simulated>, Failure> {

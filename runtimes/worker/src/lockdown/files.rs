@@ -96,7 +96,8 @@ fn allow(
 ) -> Result<RulesetCreated, RulesetError> {
     let Ok(opened) = PathFd::new(path) else { return Ok(rules) };
     let access = if path.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
-    let rules = rules.set_compatibility(CompatLevel::BestEffort).add_rule(PathBeneath::new(&opened, access))?;
+    let rules =
+        rules.set_compatibility(CompatLevel::BestEffort).add_rule(PathBeneath::new(&opened, access))?;
     if path.starts_with(FORGETFUL) {
         std::mem::forget(opened);
     }

@@ -159,10 +159,7 @@ fn a_lost_gpu_does_not_affect_others() {
     fake.set(|script| (script.gpus, script.lost) = (vec!["a"], vec!["bb"]));
     let mut watch = Fixture::of(&fake);
     let report = watch.at(0);
-    assert_eq!(
-        (report.seen.len(), report.problems.as_slice()),
-        (1, ["bb is lost".to_owned()].as_slice())
-    );
+    assert_eq!((report.seen.len(), report.problems.as_slice()), (1, ["bb is lost".to_owned()].as_slice()));
     assert_eq!(watch.at(4).seen.len(), 1);
     assert_eq!(fake.opened(), 1);
     fake.set(|script| (script.gpus, script.lost) = (vec!["a", "bb"], vec![]));
