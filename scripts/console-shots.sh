@@ -12,12 +12,14 @@ cleanup() {
 }
 trap cleanup EXIT
 
-ISLAND_AGENT_MEASURE=false "$bin/island" dev --fixtures --no-limits --data-dir "$data" >"$data/out" 2>&1 &
+# The page of its Island is shot as well.
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+ISLAND_AGENT_MEASURE=false ISLAND_AGENT_PAGE__PORT=$port "$bin/island" dev --fixtures --no-limits --data-dir "$data" >"$data/out" 2>&1 &
 network=$!
 for _ in $(seq 600); do
     [ -s "$data/dev.json" ] && break
     kill -0 "$network" 2>/dev/null || { cat "$data/out" >&2; exit 1; }
     sleep 0.1
 done
-PYTHONDONTWRITEBYTECODE=1 .tools/venv/bin/python integration/console/shots.py "$data" "$out"
+ISLAND_PAGE=http://127.0.0.1:$port PYTHONDONTWRITEBYTECODE=1 .tools/venv/bin/python integration/console/shots.py "$data" "$out"
 echo "console-shots: $(ls "$out" | wc -l) pictures in $(cd "$out" && pwd)"

@@ -1,19 +1,26 @@
 // Chat. A reply is a job: it goes on while its page is reloaded, and can be stopped, priced and looked up like any other.
 // The conversation is kept in this tab only.
 
-import { copy } from './page.js';
+import { keepChoices, keepTurns, keptTurns, restoreChoices } from './kept.js';
+import { Markdown } from './markdown.js';
+import { copyWith } from './page.js';
 import { follow, pauseAfter } from './stream.js';
 
 const chat = document.getElementById('chat');
 const find = (id) => document.getElementById(id);
 const texts = chat.dataset;
-const KEY = `island-chat-${texts.account}`;
 // By the name of a phase: nothing, and its text.
 const STATES = JSON.parse(texts.states);
 const MAX_PICTURE_BYTES = 4 << 20;
+const PICTURES = ['image/png', 'image/jpeg', 'image/webp'];
+const count = new Intl.NumberFormat(undefined, { maximumFractionDigits: 6, useGrouping: 'min2' });
+const seconds = new Intl.NumberFormat(undefined, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 
 // Requests of one message, of which the network answers at most one.
 const MAX_TRIES = 5;
+
+// The keyboards on screens have no other key with which a line begins.
+const isTouch = matchMedia('(pointer: coarse)');
 
 let turns = [];
 let pictures = [];
@@ -22,51 +29,13 @@ let editing = null;
 let previous = [];
 const running = new Map();
 
-function restore() {
-  try {
-    turns = JSON.parse(sessionStorage.getItem(KEY) ?? '[]');
-  } catch {
-    turns = [];
-  }
-}
-
-function keep() {
-  try {
-    sessionStorage.setItem(KEY, JSON.stringify(turns));
-  } catch {
-    // Pictures can exceed what a browser keeps; the texts remain.
-    const texts = turns.map((turn) => ({ ...turn, pictures: [] }));
-    try { sessionStorage.setItem(KEY, JSON.stringify(texts)); } catch { sessionStorage.removeItem(KEY); }
-  }
-}
+const keep = () => keepTurns(turns);
 
 let isKept = true;
 function keepSoon() {
   if (!isKept) return;
   isKept = false;
   setTimeout(() => { isKept = true; keep(); }, 200);
-}
-
-// What is chosen and written beside the conversation.
-const CHOICES = ['model', 'second', 'max-tokens', 'temperature', 'effort', 'system', 'text'];
-
-function keepChoices() {
-  const values = Object.fromEntries(CHOICES.map((id) => [id, find(id).value]));
-  const choices = { ...values, compare: find('compare').checked };
-  try { sessionStorage.setItem(`${KEY}-choices`, JSON.stringify(choices)); } catch { /* A long draft is lost, no turn is. */ }
-}
-
-function restoreChoices() {
-  let choices = {};
-  try { choices = JSON.parse(sessionStorage.getItem(`${KEY}-choices`) ?? '{}'); } catch { return; }
-  // A link to the chat with a model names the model.
-  const isLinked = new URLSearchParams(location.search).has('model');
-  for (const id of CHOICES.filter((id) => typeof choices[id] === 'string' && !(isLinked && id === 'model'))) {
-    const field = find(id);
-    const isOffered = field.tagName !== 'SELECT' || [...field.options].some((option) => option.value === choices[id]);
-    if (isOffered) field.value = choices[id];
-  }
-  find('compare').checked = choices.compare === true;
 }
 
 const report = (text) => { find('status').textContent = text; };
@@ -80,33 +49,60 @@ function showPictures(place, list, remove) {
     image.src = address;
     image.alt = `${texts.textPicture} ${at + 1}`;
     if (!remove) return image;
-    const button = document.createElement('button');
+    const [item, button] = [document.createElement('span'), document.createElement('button')];
+    item.className = 'attached';
     button.type = 'button';
     button.className = 'plain';
-    button.append(image);
-    button.addEventListener('click', () => remove(at));
-    return button;
+    button.textContent = '\u00d7';
+    button.title = `${texts.textRemove} ${at + 1}`;
+    button.setAttribute('aria-label', button.title);
+    button.addEventListener('click', () => {
+      remove(at);
+      find('text').focus();
+    });
+    item.append(image, button);
+    return item;
   }));
 }
 
 function facts(reply) {
   const parts = [];
-  if (reply.credits !== undefined) parts.push(`${reply.credits} ${texts.textCredits}`);
-  if (reply.tokens) parts.push(`${reply.tokens} ${texts.textTokens}`);
-  if (reply.ms) parts.push(`${(reply.ms / 1000).toFixed(1)} s`);
+  if (reply.credits !== undefined) parts.push(`${count.format(reply.credits)} ${reply.credits === 1 ? texts.textCredit : texts.textCredits}`);
+  if (reply.tokens) parts.push(`${count.format(reply.tokens)} ${texts.textTokens}`);
+  if (reply.ms) parts.push(texts.textSeconds.replace('{value}', seconds.format(reply.ms / 1000)));
   if (reply.note) parts.push(reply.note);
   return parts.join(' · ');
 }
 
-function showReply(section, reply) {
-  section.querySelector('.who').textContent = reply.name;
-  section.querySelector('.text').textContent = reply.text;
-  section.querySelector('.thoughts').textContent = reply.reasoning;
-  section.querySelector('.reasoning').hidden = !reply.reasoning;
-  settle(section, reply);
+// What is shown already: the article of a turn with the list of its replies, and of a reply its section and its text.
+const articles = new Map();
+const sections = new WeakMap();
+
+function article(turn) {
+  const made = find('turn').content.cloneNode(true).firstElementChild;
+  made.querySelector('.written').textContent = turn.text;
+  showPictures(made.querySelector('.pictures'), turn.pictures);
+  made.querySelector('.edit').addEventListener('click', () => edit(turns.indexOf(turn)));
+  made.querySelector('.retry').addEventListener('click', () => retry(turns.indexOf(turn)));
+  return { article: made, replies: null };
 }
 
-function settle(section, reply) {
+function showReply(reply) {
+  const section = find('reply').content.cloneNode(true).firstElementChild;
+  section.querySelector('.who').textContent = reply.name;
+  section.querySelector('.thoughts').textContent = reply.reasoning;
+  section.querySelector('.reasoning').hidden = !reply.reasoning;
+  copyWith(section.querySelector('.copy-reply'), () => reply.text, texts.textCopied, () => report(texts.textCopied));
+  const prose = new Markdown(section.querySelector('.text'), { copy: texts.textCopy, copied: texts.textCopied }, keepEnd);
+  prose.add(reply.text);
+  sections.set(reply, { section, prose });
+  settle(reply);
+  return section;
+}
+
+function settle(reply) {
+  const { section, prose } = sections.get(reply);
+  if (reply.ended) prose.end();
   section.setAttribute('aria-busy', String(!reply.ended));
   section.classList.toggle('failed', Boolean(reply.failed));
   section.querySelector('.facts').textContent = facts(reply);
@@ -116,30 +112,34 @@ function settle(section, reply) {
   section.querySelector('.copy-reply').hidden = !reply.ended || !reply.text;
 }
 
+// Shows the turns. Those that are there already stay, so that they are not announced again and keep what is selected in them.
 function show() {
   find('start').hidden = turns.length > 0;
-  find('turns').replaceChildren(...turns.map((turn, at) => {
-    const article = find('turn').content.cloneNode(true).firstElementChild;
-    article.querySelector('.written').textContent = turn.text;
-    showPictures(article.querySelector('.pictures'), turn.pictures);
-    article.querySelector('.edit').addEventListener('click', () => edit(at));
-    const retries = article.querySelector('.retry');
-    retries.addEventListener('click', () => retry(at));
+  for (const [turn, { article: old }] of articles) {
+    if (turns.includes(turn)) continue;
+    old.remove();
+    articles.delete(turn);
+  }
+  turns.forEach((turn, at) => {
+    if (!articles.has(turn)) {
+      articles.set(turn, article(turn));
+      find('turns').append(articles.get(turn).article);
+    }
+    const shown = articles.get(turn);
     // Further up it would take the turns behind it away.
-    retries.hidden = at < turns.length - 1;
-    article.classList.toggle('edited', editing !== null && at >= editing);
-    article.querySelector('.replies').append(...turn.replies.map((reply) => {
-      const section = find('reply').content.cloneNode(true).firstElementChild;
-      section.querySelector('.copy-reply').addEventListener('click', () => copy(reply.text).then(() => report(texts.textCopied)));
-      showReply(section, reply);
-      return section;
-    }));
-    return article;
-  }));
+    shown.article.querySelector('.retry').hidden = at < turns.length - 1;
+    shown.article.classList.toggle('edited', editing !== null && at >= editing);
+    if (shown.replies !== turn.replies) {
+      shown.replies = turn.replies;
+      shown.article.querySelector('.replies').replaceChildren(...turn.replies.map(showReply));
+    }
+  });
   showState();
 }
 
 function showState() {
+  // A button that disappears would take the focus with it.
+  if (running.size === 0 && document.activeElement === find('stop')) find('text').focus();
   find('stop').hidden = running.size === 0;
   find('cancel').hidden = editing === null;
   find('back').hidden = turns.length > 0 || previous.length === 0;
@@ -150,8 +150,6 @@ function showState() {
   const options = [chosen('model'), isComparing && chosen('second')].filter(Boolean);
   find('attach').hidden = !options.some((option) => option.dataset.pictures === 'true');
 }
-
-const sectionOf = (turn, reply) => find('turns').children[turns.indexOf(turn)]?.querySelector('.replies').children[turn.replies.indexOf(reply)];
 
 // --- What is sent.
 
@@ -208,11 +206,11 @@ async function begin(turn, reply, at) {
     // The conversation was replaced meanwhile.
     if (controller.signal.aborted) return;
     keep();
-    await read(turn, reply, controller);
+    await read(reply, controller);
   } catch (error) {
     fail(reply, error instanceof Refused ? error.message : texts.textFailed);
   } finally {
-    finish(turn, reply);
+    finish(reply);
   }
 }
 
@@ -222,18 +220,16 @@ function fail(reply, message) {
   reply.note = message;
 }
 
-function finish(turn, reply) {
+function finish(reply) {
   running.delete(reply);
   keep();
-  const section = sectionOf(turn, reply);
-  if (section) settle(section, reply);
+  settle(reply);
   if (running.size === 0) report('');
   showState();
 }
 
-async function read(turn, reply, controller) {
-  const section = sectionOf(turn, reply);
-  const [text, thoughts] = [section.querySelector('.text'), section.querySelector('.thoughts')];
+async function read(reply, controller) {
+  const { section, prose } = sections.get(reply);
   let connections = 0;
   const take = (event, last, isLive) => {
     reply.last = last;
@@ -241,13 +237,12 @@ async function read(turn, reply, controller) {
       if (event.reasoning) {
         reply.reasoning += event.content;
         section.querySelector('.reasoning').hidden = false;
-        thoughts.append(event.content);
+        keepEnd(() => section.querySelector('.thoughts').append(event.content));
       } else {
         reply.text += event.content;
-        text.append(event.content);
+        prose.add(event.content);
         report('');
       }
-      keepEnd();
     } else if (event.type === 'status' && event.reason) {
       report(`${texts.textWaiting} ${event.reason}`);
     } else if (event.type === 'progress') {
@@ -275,9 +270,10 @@ async function read(turn, reply, controller) {
   if (!reply.ended && !controller.signal.aborted) fail(reply, ends[end] ?? texts.textFailed);
 }
 
-// Keeps the end in sight of who is at the end.
-function keepEnd() {
+// Shows something, and keeps the end in sight of who is at the end.
+function keepEnd(showMore) {
   const rest = document.documentElement.scrollHeight - scrollY - innerHeight;
+  showMore();
   if (rest < 200) scrollTo({ top: document.documentElement.scrollHeight });
 }
 
@@ -357,6 +353,8 @@ function cancelEdit() {
 function retry(at) {
   editing = null;
   run(turns[at]);
+  // On a phone, the keyboard would cover the reply.
+  if (!isTouch.matches) find('text').focus();
 }
 
 function removePicture(at) {
@@ -364,8 +362,14 @@ function removePicture(at) {
   showPictures(find('pictures'), pictures, removePicture);
 }
 
+const takesPictures = () => !find('attach').hidden;
+
 async function attach(files) {
   for (const file of files) {
+    if (!PICTURES.includes(file.type)) {
+      report(texts.textFormat);
+      continue;
+    }
     if (file.size > MAX_PICTURE_BYTES) {
       report(texts.textLarge);
       continue;
@@ -419,8 +423,6 @@ find('composer').addEventListener('submit', (event) => {
   event.preventDefault();
   send(find('text').value);
 });
-// The keyboards on screens have no other way to begin a line.
-const isTouch = matchMedia('(pointer: coarse)');
 find('text').addEventListener('keydown', (event) => {
   if (event.key === 'Enter' && !isTouch.matches && !event.shiftKey && !event.isComposing) {
     event.preventDefault();
@@ -432,6 +434,16 @@ find('new').addEventListener('click', renew);
 find('back').addEventListener('click', restorePrevious);
 find('cancel').addEventListener('click', cancelEdit);
 chat.addEventListener('input', keepChoices);
+// Pictures that are pasted, or dropped on the conversation, where the model takes any.
+function takePictures(event, data) {
+  const files = [...(data?.files ?? [])].filter((file) => PICTURES.includes(file.type));
+  if (files.length === 0 || !takesPictures()) return;
+  event.preventDefault();
+  attach(files);
+}
+find('text').addEventListener('paste', (event) => takePictures(event, event.clipboardData));
+chat.addEventListener('dragover', (event) => { if (takesPictures() && event.dataTransfer.types.includes('Files')) event.preventDefault(); });
+chat.addEventListener('drop', (event) => takePictures(event, event.dataTransfer));
 find('files').addEventListener('change', (event) => attach(event.target.files).then(() => { event.target.value = ''; }));
 for (const id of ['model', 'second', 'compare']) find(id).addEventListener('change', showState);
 for (const button of chat.querySelectorAll('.suggestion')) button.addEventListener('click', () => send(button.textContent));
@@ -449,12 +461,12 @@ function resume() {
       const controller = new AbortController();
       running.set(reply, controller);
       showState();
-      read(turn, reply, controller).then(() => finish(turn, reply));
+      read(reply, controller).then(() => finish(reply));
     });
   }
 }
 
-restore();
+turns = keptTurns();
 restoreChoices();
 show();
 resume();

@@ -1,5 +1,6 @@
 // A job that runs: its steps, its text, and pictures as they are painted. What it ended with is a page of the server.
 
+import { Markdown } from './markdown.js';
 import { follow } from './stream.js';
 
 const page = document.getElementById('job');
@@ -14,6 +15,9 @@ const STATES = JSON.parse(page.dataset.states);
 const STEPS = { queued: 'placed', running: 'started', run: 'started' };
 const STEP_TEXTS = { placed: page.dataset.textPlaced, started: page.dataset.textStarted, first: page.dataset.textFirst };
 const passed = new Set();
+// The text of a language model, which is formatted, and the characters of it; `null` if the page shows the text as it is.
+let prose = page.dataset.prose === 'true' ? new Markdown(find('#text'), { copy: page.dataset.textCopy, copied: page.dataset.textCopied }, keepEnd) : null;
+let written = '';
 let shown = '';
 // The line behind which the next step belongs.
 let last = find('#timeline').firstElementChild;
@@ -85,10 +89,20 @@ function picture({ data, format, preview }) {
   image.alt = preview ? page.dataset.textPreview : page.dataset.textImage;
 }
 
-// Adds to a text that scrolls, and keeps its end in sight of who is at the end. Of a long text the end is shown, because
-// a page with megabytes of text stands still; the page of the ended job has its beginning, and all of it as a file.
-function append(target, text) {
+// Shows more of a text that scrolls, and keeps its end in sight of who is at the end.
+function keepEnd(showMore, target = find('#text')) {
   const isAtEnd = target.scrollHeight - target.scrollTop - target.clientHeight < 50;
+  showMore();
+  if (isAtEnd) target.scrollTop = target.scrollHeight;
+}
+
+// Adds to a text. Of a long one the end is shown, because a page with megabytes of text stands still; the page of the ended job has its
+// beginning, and all of it as a file.
+function append(target, text) {
+  keepEnd(() => appendEnd(target, text), target);
+}
+
+function appendEnd(target, text) {
   target.append(text);
   let length = (lengths.get(target) ?? 0) + text.length;
   while (length - target.firstChild.length >= MAX_TEXT) {
@@ -96,7 +110,22 @@ function append(target, text) {
     target.firstChild.remove();
   }
   lengths.set(target, length);
-  if (isAtEnd) target.scrollTop = target.scrollHeight;
+}
+
+// Adds to the text of a language model. A long one is shown as it is, from then on.
+function format(text) {
+  written += text;
+  if (written.length <= MAX_TEXT) {
+    prose.add(text);
+    return;
+  }
+  const target = find('#text');
+  prose.stop();
+  prose = null;
+  target.replaceChildren();
+  target.classList.add('plain');
+  append(target, written);
+  written = '';
 }
 
 function state({ state: name, reason }, isLive) {
@@ -118,7 +147,8 @@ function take(event, _, isLive) {
     if (event.reasoning) find('.reasoning').hidden = false;
     else target.hidden = false;
     pass('first', isLive);
-    append(target, event.content);
+    if (prose && !event.reasoning) format(event.content);
+    else append(target, event.content);
   } else if (event.type === 'progress') {
     progress(event, isLive);
   } else if (event.type === 'status') {

@@ -17,8 +17,12 @@ use crate::compression::{MIN_BYTES, accepts_gzip, gzip};
 /// The files of this crate.
 const OWN: &[File] = &[
     ("chat.js", SCRIPT, include_bytes!("../assets/chat.js")),
+    ("kept.js", SCRIPT, include_bytes!("../assets/kept.js")),
     ("stream.js", SCRIPT, include_bytes!("../assets/stream.js")),
     ("job.js", SCRIPT, include_bytes!("../assets/job.js")),
+    ("inline.js", SCRIPT, include_bytes!("../assets/inline.js")),
+    ("markdown.js", SCRIPT, include_bytes!("../assets/markdown.js")),
+    ("prose.js", SCRIPT, include_bytes!("../assets/prose.js")),
     ("console.css", STYLE, include_bytes!("../assets/console.css")),
     HTMX,
 ];

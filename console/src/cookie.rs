@@ -1,4 +1,7 @@
 //! Cookies of the console.
+//!
+//! Where browsers have TLS, the cookie of a session is for TLS only. A browser that came without it, by another address than the public
+//! one, drops that cookie without a word. A second cookie, which it keeps, shows that this happened.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
@@ -9,8 +12,12 @@ pub(crate) struct Cookies {
     pub is_encrypted: bool,
 }
 
+/// Name of the cookie that shows that a session was begun.
+const BEGUN: &str = "island-signed-in";
 /// Life of a session's cookie in seconds; the session itself may end earlier.
 const SESSION_S: u32 = 14 * 24 * 3600;
+/// Shows for this long that a session was begun.
+const BEGUN_S: u32 = 60;
 /// Life of a sign-in at a provider.
 const VERIFIER_S: u32 = 600;
 
@@ -34,8 +41,28 @@ impl Cookies {
         find(headers, self.verifier_name())
     }
 
-    /// Sets the session; an empty token removes it.
-    pub(crate) fn set_session(self, token: &str) -> Option<HeaderValue> {
+    /// Begins a session in the browser.
+    pub(crate) fn begin_session(self, token: &str, headers: &mut HeaderMap) {
+        append(headers, self.set_session(token));
+        if self.is_encrypted {
+            append(headers, cookie(BEGUN, "1", BEGUN_S, "Strict", false));
+        }
+    }
+
+    /// Ends the session in the browser.
+    pub(crate) fn end_session(self, headers: &mut HeaderMap) {
+        append(headers, self.set_session(""));
+        if self.is_encrypted {
+            append(headers, cookie(BEGUN, "", 0, "Strict", false));
+        }
+    }
+
+    /// Whether the browser dropped a session that was begun a moment ago.
+    pub(crate) fn is_session_lost(self, headers: &HeaderMap) -> bool {
+        self.is_encrypted && find(headers, BEGUN).is_some() && self.session(headers).is_none()
+    }
+
+    fn set_session(self, token: &str) -> Option<HeaderValue> {
         let age = if token.is_empty() { 0 } else { SESSION_S };
         self.set(self.session_name(), token, age, "Strict")
     }
@@ -47,9 +74,19 @@ impl Cookies {
     }
 
     fn set(self, name: &str, value: &str, age: u32, same_site: &str) -> Option<HeaderValue> {
-        let secure = if self.is_encrypted { "; Secure" } else { "" };
-        let text = format!("{name}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite={same_site}{secure}");
-        HeaderValue::from_str(&text).ok()
+        cookie(name, value, age, same_site, self.is_encrypted)
+    }
+}
+
+fn cookie(name: &str, value: &str, age: u32, same_site: &str, is_secure: bool) -> Option<HeaderValue> {
+    let secure = if is_secure { "; Secure" } else { "" };
+    let text = format!("{name}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite={same_site}{secure}");
+    HeaderValue::from_str(&text).ok()
+}
+
+fn append(headers: &mut HeaderMap, cookie: Option<HeaderValue>) {
+    if let Some(cookie) = cookie {
+        headers.append(header::SET_COOKIE, cookie);
     }
 }
 
@@ -71,6 +108,31 @@ mod tests {
         let set = Cookies { is_encrypted: true }.set_session("abc").expect("a header");
         let set = set.to_str().expect("text");
         assert!(set.starts_with("__Host-island-session=abc;") && set.ends_with("; Secure"), "{set}");
+    }
+
+    #[test]
+    fn a_session_that_a_browser_dropped_is_known() {
+        let sent = |cookies: Cookies, kept: fn(&str) -> bool| {
+            let mut answer = HeaderMap::new();
+            cookies.begin_session("abc", &mut answer);
+            let set = answer.get_all(header::SET_COOKIE).iter().map(|cookie| cookie.to_str().expect("text"));
+            let pairs: Vec<&str> =
+                set.filter(|cookie| kept(cookie)).filter_map(|cookie| cookie.split(';').next()).collect();
+            let pairs = HeaderValue::from_str(&pairs.join("; ")).expect("a header");
+            HeaderMap::from_iter([(header::COOKIE, pairs)])
+        };
+        let (encrypted, plain) = (Cookies { is_encrypted: true }, Cookies { is_encrypted: false });
+        let without_tls: fn(&str) -> bool = |cookie| !cookie.contains("Secure");
+        assert!(encrypted.is_session_lost(&sent(encrypted, without_tls)));
+        assert!(!encrypted.is_session_lost(&sent(encrypted, |_| true)));
+        assert!(!plain.is_session_lost(&sent(plain, without_tls)));
+        assert!(!encrypted.is_session_lost(&HeaderMap::new()), "nobody signed in");
+        // A session that ended is not lost.
+        let mut answer = HeaderMap::new();
+        encrypted.end_session(&mut answer);
+        let ended = answer.get_all(header::SET_COOKIE).iter().map(|cookie| cookie.to_str().expect("text"));
+        let ended: Vec<&str> = ended.collect();
+        assert!(ended.len() == 2 && ended.iter().all(|cookie| cookie.contains("Max-Age=0")), "{ended:?}");
     }
 
     #[test]

@@ -99,6 +99,16 @@ pub(crate) fn fields(schema: &Value, example: Option<&Value>, entered: Option<&P
     fields
 }
 
+/// The input of an earlier job as a form begins with it. A page cannot enter files, so of them there are those of the example only, if the
+/// job had them; others have to be chosen again.
+pub(crate) fn again(schema: &Value, example: Option<&Value>, before: &Map<String, Value>) -> Value {
+    let is_shown = |name: &str, value: &Value| {
+        !is_encoded(schema, name) || example.and_then(|example| example.get(name)) == Some(value)
+    };
+    let shown = before.iter().filter(|(name, value)| is_shown(name, value));
+    Value::Object(shown.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
 /// Media types that a field for files offers, by what it is named and described as.
 fn accepted(about: &str) -> &'static str {
     let text = about.to_lowercase();
@@ -272,6 +282,23 @@ mod tests {
         assert!(of("mode").is_extra && !of("mode").is_required);
         assert_eq!(of("fast").value, "true");
         assert_eq!(of("rows").kind, Kind::Code);
+    }
+
+    #[test]
+    fn a_form_begins_with_the_input_of_an_earlier_job() {
+        let example = json!({"text": "hello", "image": "iVBORw0KGgo=", "steps": 2});
+        let again = |before: &Value| again(&schema(), Some(&example), before.as_object().expect("an object"));
+        let of_example = json!({"text": "mine", "image": "iVBORw0KGgo=", "mode": "a"});
+        assert_eq!(again(&of_example), of_example);
+        // The example must not take the place of another file.
+        let of_a_person = json!({"text": "mine", "image": "iVBORw0KGgoA", "mode": "a"});
+        let shown = again(&of_a_person);
+        assert_eq!(shown, json!({"text": "mine", "mode": "a"}));
+        let fields = fields(&schema(), Some(&shown), None);
+        assert!(fields.iter().any(|field| field.name == "image" && field.is_required));
+        let value =
+            |name: &str| fields.iter().find(|field| field.name == name).map(|field| field.value.as_str());
+        assert_eq!((value("text"), value("mode"), value("steps")), (Some("mine"), Some("a"), Some("")));
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub struct Settings {
     pub is_encrypted: bool,
     /// Address of Grafana, to which operators get links.
     pub grafana: Option<String>,
+    /// Address at which browsers reach the coordinator with TLS, if a proxy in front of it has the TLS.
+    pub public_url: Option<String>,
 }
 
 /// The pages, at `/` and below `/console`. `api` answers their requests; `carry` copies to those what the API must know
@@ -67,6 +69,7 @@ pub fn router(api: Router, carry: Carry, settings: Settings) -> Router {
         backend: Backend { router: api, carry },
         cookies: Cookies { is_encrypted: settings.is_encrypted },
         grafana: settings.grafana,
+        public_url: settings.public_url,
     });
     pages::routes()
         .route("/console/assets/{folder}/{name}", get(assets::get))

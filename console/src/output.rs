@@ -125,6 +125,14 @@ pub(crate) fn text_block(caption: &str, text: &str) -> Block {
     Block::Pre(format!("{caption} – {note}"), text[..end].to_owned())
 }
 
+/// What a language model wrote.
+pub(crate) fn prose(text: &str) -> Block {
+    match text_block(t("output.text"), text) {
+        Block::Pre(caption, text) => Block::Prose(caption, text),
+        other => other,
+    }
+}
+
 fn object(fields: &Map<String, Value>, blocks: &mut Vec<Block>) {
     let mut facts = Vec::new();
     for (name, value) in fields {
@@ -264,7 +272,7 @@ mod tests {
     #[test]
     fn objects_are_tables_and_text_is_text() {
         let shown = html(&json!([{"label": "<b>x</b>", "score": 0.5}, {"label": "y", "score": 1}]));
-        assert!(shown.contains("<th scope=\"col\">label</th>") && shown.contains("0.5"), "{shown}");
+        assert!(shown.contains("scope=\"col\">label</th>") && shown.contains("0.5"), "{shown}");
         assert!(!shown.contains("<b>"), "{shown}");
         let shown = html(&json!("</pre><script>alert(1)</script>"));
         assert!(!shown.contains("<script>"), "{shown}");

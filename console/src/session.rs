@@ -44,6 +44,17 @@ pub struct Who {
     pub key: ApiKeyId,
     /// What the key may do.
     pub scopes: Vec<Scope>,
+    /// What needs attention, as the menu counts it.
+    pub attention: Attention,
+}
+
+/// How many things need somebody's attention now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attention {
+    /// Alerts of the Islands of the account.
+    pub islands: usize,
+    /// Problems of the network, for an operator: what the coordinator does not reach, and maintenance.
+    pub network: usize,
 }
 
 /// A session that has begun.
@@ -69,6 +80,22 @@ pub struct OwnIsland {
     pub id: HostId,
     /// What it sent last; none if it is offline.
     pub heartbeat: Option<Heartbeat>,
+    /// What its owner should know at once.
+    pub alerts: Vec<Alert>,
+}
+
+/// What an owner should know at once about an Island.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Alert {
+    /// Nothing has arrived from it for a while.
+    Offline,
+    /// An operator suspended it.
+    Suspended,
+    /// A GPU is hot: its temperature in degrees Celsius.
+    Hot(u32),
+    /// The disk is almost full: gigabytes that are free.
+    DiskFull(f64),
 }
 
 /// In which ways people can sign in besides keys, links and invitations.

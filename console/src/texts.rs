@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use island_console_pages::texts::{self, Texts};
+use island_protocol::credits::MicroCredits;
 
 const ENGLISH: &str = include_str!("../texts/en.toml");
 
@@ -27,6 +28,12 @@ pub(crate) const PHASES: &[&str] = &[
 /// The text of a key, or the key itself where it has no text.
 pub(crate) fn t(key: &str) -> &str {
     find(key).unwrap_or(key)
+}
+
+/// The name of what an amount is of.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "templates pass references")]
+pub(crate) fn unit(credits: &MicroCredits) -> &'static str {
+    t(if *credits == MicroCredits::ONE { "unit.credit" } else { "unit.credits" })
 }
 
 /// The text of a key of the console, or of the blocks of all pages.
@@ -55,6 +62,33 @@ mod tests {
         assert!(keys.len() > 100, "{}", keys.len());
         let missing: Vec<_> = keys.iter().filter(|key| find(key).is_none()).collect();
         assert!(missing.is_empty(), "texts/en.toml lacks {missing:?}");
+    }
+
+    #[test]
+    fn every_text_is_used() {
+        // Keys in these sections are made of names: of states, actions and the like.
+        const COMPOSED: [&str; 14] = [
+            "accounts",
+            "action",
+            "book",
+            "category",
+            "done",
+            "entry",
+            "island",
+            "payout",
+            "phase",
+            "publication",
+            "quota",
+            "refusal",
+            "sign_in",
+            "status",
+        ];
+        let root = Path::new(".");
+        let quoted = check::keys(&[&root.join("src"), &root.join("templates")], &["\""]);
+        let is_composed = |key: &str| key.split_once('.').is_some_and(|(of, _)| COMPOSED.contains(&of));
+        let all = TEXTS.keys().into_iter();
+        let unused: Vec<String> = all.filter(|key| !quoted.contains(key) && !is_composed(key)).collect();
+        assert!(unused.is_empty(), "nothing shows {unused:?} of texts/en.toml");
     }
 
     #[test]

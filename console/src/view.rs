@@ -3,8 +3,10 @@
 use askama::Template;
 use island_protocol::credits::MicroCredits;
 
+use crate::web::Refusal;
+
 pub(crate) use island_console_pages::view::{
-    Block, Card, Cell, Field, Form, Kind, Media, Pager, Plot, Shown, Tab, Table, Tile, Tone,
+    Block, Card, Cell, Field, Form, Kind, Live, Media, Pager, Plot, Shown, Tab, Table, Tile, Tone, enter,
 };
 
 /// Address and text of a page in the menu.
@@ -13,6 +15,8 @@ pub(crate) struct Entry {
     pub href: &'static str,
     pub text: &'static str,
     pub is_current: bool,
+    /// How many things need attention there.
+    pub count: usize,
 }
 
 /// Entries of the menu under one name.
@@ -34,10 +38,19 @@ pub(crate) struct Frame {
     /// Address and credits of who is signed in.
     pub account: Option<(String, MicroCredits)>,
     pub notices: Vec<(Tone, String)>,
+    /// What the API refused, if the page is shown again because of it.
+    pub refusal: Option<Refusal>,
     pub scripts: Vec<&'static str>,
     pub has_plots: bool,
     pub has_htmx: bool,
     pub is_wide: bool,
+}
+
+impl Frame {
+    /// How many things need attention on all pages of the menu.
+    pub(crate) fn attention(&self) -> usize {
+        self.groups.iter().flat_map(|group| &group.entries).map(|entry| entry.count).sum()
+    }
 }
 
 /// A page that consists of blocks.

@@ -1,5 +1,7 @@
 //! What handlers share: the state, the person behind a request, and answers.
 
+mod host;
+
 use std::{collections::HashMap, sync::Arc};
 
 use askama::Template;
@@ -10,14 +12,16 @@ use axum::{
 };
 use island_protocol::{api::key::Scope, problem::Problem};
 
+use self::host::{is_unencrypted, origin};
 use crate::{
     Backend, OnBehalf, assets,
     backend::{ApiFailure, Client, encoded},
     cookie::Cookies,
+    form::Posted,
     menu,
     session::{Who, paths},
     texts::{self, t},
-    view::{Block, BlocksPage, Form, Frame, Tone},
+    view::{Block, BlocksPage, Form, Frame, Tone, enter},
 };
 
 /// State of the handlers.
@@ -26,6 +30,19 @@ pub(crate) struct Console {
     pub backend: Backend,
     pub cookies: Cookies,
     pub grafana: Option<String>,
+    /// Address at which browsers reach the coordinator with TLS, if a proxy in front of it has the TLS.
+    pub public_url: Option<String>,
+}
+
+/// A change that the API refused. Its page is shown again, with the reason and with what was entered.
+#[derive(Debug, Clone)]
+pub(crate) struct Refusal {
+    status: StatusCode,
+    message: String,
+    details: Vec<String>,
+    /// Where the form was sent.
+    action: String,
+    entered: Posted,
 }
 
 /// A request, of somebody who may be signed in.
@@ -40,6 +57,9 @@ pub(crate) struct Visit {
     pub is_partial: bool,
     /// Address of this network as the browser has it, without a path.
     pub origin: String,
+    /// Whether the browser keeps no session, because it has no TLS.
+    pub keeps_no_session: bool,
+    pub refusal: Option<Refusal>,
 }
 
 impl FromRequestParts<Arc<Console>> for Visit {
@@ -59,14 +79,11 @@ impl FromRequestParts<Arc<Console>> for Visit {
             query: query.map(|Query(query)| query).unwrap_or_default(),
             is_partial: parts.headers.contains_key("hx-request"),
             origin: origin(parts, console.cookies.is_encrypted),
+            keeps_no_session: console.cookies.is_session_lost(&parts.headers)
+                || console.public_url.as_deref().is_some_and(|url| is_unencrypted(parts, url)),
+            refusal: None,
         })
     }
-}
-
-fn origin(parts: &Parts, is_encrypted: bool) -> String {
-    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let host = host.or_else(|| parts.uri.authority().map(axum::http::uri::Authority::as_str));
-    format!("{}://{}", if is_encrypted { "https" } else { "http" }, host.unwrap_or("localhost"))
 }
 
 impl Visit {
@@ -106,7 +123,11 @@ impl Visit {
         let is_reader = who.is_some_and(|who| !who.scopes.contains(&Scope::Write));
         let done = done.map(|text| (Tone::Good, text.to_owned()));
         let reader = is_reader.then(|| (Tone::Plain, t("account.read_only").to_owned()));
-        Frame { notices: done.into_iter().chain(reader).collect(), ..frame(&self.path, title, who) }
+        Frame {
+            notices: done.into_iter().chain(reader).collect(),
+            refusal: self.refusal.clone(),
+            ..frame(&self.path, title, who)
+        }
     }
 }
 
@@ -118,6 +139,7 @@ fn frame(path: &str, title: impl Into<String>, who: Option<&Who>) -> Frame {
         groups: menu::groups(path, who),
         account: who.map(|who| (who.email.clone(), who.credits)),
         notices: Vec::new(),
+        refusal: None,
         scripts: Vec::new(),
         has_plots: false,
         has_htmx: false,
@@ -151,8 +173,8 @@ impl FromRequestParts<Arc<Console>> for Member {
             Err(failure) => return Err(failed(&visit, None, failure, "/")),
         };
         // Otherwise each further request would count as one with an invalid key.
-        if let Some(cookie) = console.cookies.set_session("").filter(|_| visit.has_token) {
-            response.headers_mut().append(header::SET_COOKIE, cookie);
+        if visit.has_token {
+            console.cookies.end_session(response.headers_mut());
         }
         Err(response)
     }
@@ -216,6 +238,36 @@ impl Member {
         blocks_page(self.frame(title), lead.into(), blocks)
     }
 
+    /// The page with the form that requested what the API refused, with the reason and what was entered; or the page for another failure,
+    /// with a way back.
+    pub(crate) async fn again<F: Future<Output = Response>>(
+        mut self,
+        failure: ApiFailure,
+        entered: Posted,
+        back: &str,
+        page: impl FnOnce(Self) -> F,
+    ) -> Response {
+        match failure {
+            ApiFailure::Refused { status, problem }
+                if status.is_client_error() && status != StatusCode::UNAUTHORIZED =>
+            {
+                let (message, details) = described(&problem);
+                let action = self.visit.path.clone();
+                self.visit.refusal = Some(Refusal { status, message, details, action, entered });
+                // The requests of a page make it large, and most forms are not refused.
+                Box::pin(page(self)).await
+            }
+            failure => self.failed(failure, back),
+        }
+    }
+
+    /// Links to dashboards in Grafana, each with its id, for an operator of a network that has any.
+    pub(crate) fn dashboards(&self, dashboards: &[(&str, &str)]) -> Option<Block> {
+        let grafana = self.visit.console.grafana.as_ref()?.trim_end_matches('/');
+        let link = |(id, text): &(&str, &str)| (format!("{grafana}/d/{id}"), t(text).to_owned());
+        Some(Block::Links(dashboards.iter().map(link).collect()))
+    }
+
     /// The page for what the API refused, with a way back.
     pub(crate) fn failed(&self, failure: ApiFailure, back: &str) -> Response {
         failed(&self.visit, Some(&self.who), failure, back)
@@ -223,10 +275,29 @@ impl Member {
 }
 
 /// A page of blocks, with the scripts that its blocks need.
-pub(crate) fn blocks_page(mut frame: Frame, lead: String, blocks: Vec<Block>) -> Response {
+pub(crate) fn blocks_page(mut frame: Frame, lead: String, mut blocks: Vec<Block>) -> Response {
+    let refusal = frame.refusal.take();
+    if let Some(Refusal { message, details, action, entered, .. }) = &refusal {
+        enter(&mut blocks, action, &|name| entered.raw(name).map(str::to_owned));
+        let details = details.iter().cloned().map(Block::Text);
+        let notice = std::iter::once(Block::Notice(Tone::Bad, message.clone()));
+        drop(blocks.splice(..0, notice.chain(details)));
+    }
     frame.has_plots |= any(&blocks, &|block| matches!(block, Block::Plot(_)));
-    frame.has_htmx |= any(&blocks, &|block| matches!(block, Block::Table(table) if table.refresh.is_some()));
-    html(&BlocksPage { frame, lead, blocks })
+    frame.has_htmx |= any(&blocks, &is_read_again);
+    let mut response = html(&BlocksPage { frame, lead, blocks });
+    if let Some(refusal) = refusal {
+        *response.status_mut() = refusal.status;
+    }
+    response
+}
+
+fn is_read_again(block: &Block) -> bool {
+    match block {
+        Block::Table(table) => table.refresh.is_some(),
+        Block::Live(_) => true,
+        _ => false,
+    }
 }
 
 fn any(blocks: &[Block], holds: &dyn Fn(&Block) -> bool) -> bool {
@@ -234,6 +305,7 @@ fn any(blocks: &[Block], holds: &dyn Fn(&Block) -> bool) -> bool {
         holds(block)
             || match block {
                 Block::Fold(_, inner) | Block::Panel(_, inner) | Block::Columns(inner) => any(inner, holds),
+                Block::Live(live) => any(&live.blocks, holds),
                 _ => false,
             }
     })
@@ -317,5 +389,25 @@ mod tests {
         assert_eq!(of("https://island.example.org:8443/console/keys?x=1"), "/console/keys?x=1");
         assert_eq!((of("https://island.example.org"), of("console")), (String::new(), String::new()));
         assert_eq!(referring_page(&HeaderMap::new()), "");
+    }
+
+    #[tokio::test]
+    async fn a_refused_form_is_shown_with_its_reason_and_what_was_entered() {
+        let refusal = Refusal {
+            status: StatusCode::CONFLICT,
+            message: "too much".to_owned(),
+            details: vec!["line 1: why".to_owned()],
+            action: "/console/x".to_owned(),
+            entered: Posted::of(&[("reason", "a gift")]),
+        };
+        let form = Form::post("/console/x", "Send", vec![crate::view::Field::reason()]);
+        let frame = Frame { refusal: Some(refusal), ..frame("/console/x", "X", None) };
+        let response = blocks_page(frame, String::new(), vec![Block::Form(form)]);
+        assert_eq!(response.status(), StatusCode::CONFLICT);
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.expect("a page");
+        let html = String::from_utf8(body.to_vec()).expect("text");
+        for part in ["too much", "line 1: why", "value=\"a gift\""] {
+            assert!(html.contains(part), "{part}: {html}");
+        }
     }
 }

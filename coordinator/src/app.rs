@@ -390,9 +390,12 @@ fn provider(config: &Config) -> Result<Option<Provider>, BuildError> {
 /// The console of the settings. Where clients reach the coordinator with TLS, its cookies are for TLS only.
 fn console(config: &Config) -> Option<island_console::Settings> {
     let Console { enabled, grafana } = &config.console;
+    // The coordinator's own TLS is on every connection.
+    let proxied = config.http.public_url.as_ref().filter(|_| config.http.tls.is_none());
     enabled.then(|| island_console::Settings {
         is_encrypted: config.http.tls.is_some() || config.http.public_url.is_some(),
         grafana: grafana.clone(),
+        public_url: proxied.map(ToString::to_string),
     })
 }
 

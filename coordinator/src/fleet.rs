@@ -266,17 +266,17 @@ impl Fleet {
         Some((class, region.clone()))
     }
 
-    /// The Islands of an account, each with its last heartbeat while it is online.
+    /// The Islands of an account, each with its status, and with its last heartbeat while it is online.
     pub(crate) fn of_account(
         &self,
         account: AccountId,
         now: Instant,
-    ) -> Vec<(HostId, Option<Arc<Heartbeat>>)> {
+    ) -> Vec<(HostId, &'static str, Option<Arc<Heartbeat>>)> {
         let islands = self.lock();
         let own = islands.iter().filter(|(_, island)| island.enrolled.account == account);
         let last =
             |island: &Island| island.heartbeat.clone().filter(|_| island.online(self.offline_after, now));
-        own.map(|(id, island)| (*id, last(island))).collect()
+        own.map(|(id, island)| (*id, island.status(self.offline_after, now), last(island))).collect()
     }
 
     /// Applies a registration. Unknown Islands are ignored.

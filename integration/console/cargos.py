@@ -133,6 +133,13 @@ def files_of_ones_own_are_read(browser, network):
             with open(path, "rb") as file:
                 chosen = base64.b64encode(file.read()).decode()
             assert network.data("GET", f"/jobs/{job}", network.consumer)["input"][name] == chosen, slug
+    # Run again, the form begins with what was entered.
+    submit(page, "wasm-hash", {"text": "land ahoy, once more"})
+    completed(page)
+    page.get_by_role("link", name="Run this Cargo again").click()
+    expect(page.locator('section.panel [name="text"]')).to_have_value("land ahoy, once more")
+    page.get_by_text("This job as a call from a program").click()
+    expect(page.locator("figure.copy", has_text="island jobs submit")).to_contain_text("land ahoy, once more")
     # A picture that a Cargo does not require.
     submit(page, "tiny-paint", {"prompt": "a red sea"}, {"image": RED, "width": "64", "height": "64"})
     completed(page)

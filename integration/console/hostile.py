@@ -17,15 +17,19 @@ def as_json(page, slug, text):
 
 def hostile_text_stays_text(browser, network):
     page = browser.signed_in(network.consumer)
-    prompt = HOSTILE.replace(" ", "_")
-    chat(page, prompt, tokens="3")
-    expect(page.locator(".reply .facts")).to_contain_text("credits")
+    # Nor do its formats become a part of the page.
+    prompt = HOSTILE.replace(" ", "_") + " **a<b>b</b>c** [press](javascript:alert(3)) `<i>`"
+    chat(page, prompt, tokens="4")
+    expect(page.locator(".reply .facts")).to_contain_text("credit")
     expect(page.locator(".written")).to_contain_text("<script>alert(1)</script>")
     expect(page.locator(".reply .text")).to_contain_text("<script>")
+    expect(page.locator(".reply .text strong")).to_have_text("a<b>b</b>c")
+    expect(page.locator(".reply .text").locator("a, b, i, script, img")).to_have_count(0)
     page.locator(".reply").get_by_role("link", name="Job").click()
     completed(page)
     expect(page.locator("pre").first).to_contain_text("<script>")
-    assert page.locator("main script, main img[src=x]").count() == 0
+    expect(page.locator(".formatted strong")).to_have_text("a<b>b</b>c")
+    assert page.locator("main script, main img[src=x], .formatted a, .formatted b").count() == 0
     # Control characters, which JSON writes as numbers.
     as_json(page, "sim-chat", '{"prompt": "a\\u0000b\\u0007\\u001b[31m\\u0085c", "max_tokens": 2, "delay_ms": 0}')
     completed(page)

@@ -60,12 +60,18 @@ def waits_and_is_cancelled(browser, network):
     operator.goto("/console/admin/queue")
     operator.get_by_role("link", name="draining", exact=True).click()
     expect(operator.locator("main")).to_contain_text("1 Island takes no new jobs")
+    # The open queue shows who no longer waits.
+    job = page.url.rsplit("/", 1)[1]
+    queue = browser.signed_in(network.consumer)
+    queue.goto("/console/admin/queue?cargo=sim-chat")
+    expect(queue.locator("#queue").get_by_role("link", name=job)).to_have_count(1)
     operator.goto("/console/admin/fleet?status=paused")
     expect(operator.locator("tbody tr")).to_have_count(1)
     operator.goto("/console/admin/fleet?status=online")
     expect(operator.locator("tbody tr")).to_have_count(0)
     page.get_by_role("button", name="Cancel").click()
     expect(page.locator("#badge")).to_have_text("cancelled")
+    expect(queue.locator("#queue").get_by_role("link", name=job)).to_have_count(0)
     delete = page.locator("details.confirm")
     delete.locator("summary").click()
     expect(delete).to_contain_text("cannot be undone")
@@ -76,11 +82,17 @@ def waits_and_is_cancelled(browser, network):
 def an_open_list_shows_a_new_job(browser, network):
     page = browser.signed_in(network.consumer)
     page.goto("/console/jobs")
-    before = page.locator("#jobs tbody tr").first.get_by_role("link").get_attribute("href")
+    # Names of Cargos are suggested to who filters the list.
+    expect(page.locator('#cargo-values option[value="sim-chat"]')).to_have_count(1)
+    first = page.locator("#jobs tbody tr").first.get_by_role("link")
+    before = first.get_attribute("href")
+    first.focus()
     body = {"workload": "sim-chat", "input": {"prompt": "new", "max_tokens": 2, "delay_ms": 0}}
     job = network.call("POST", "/jobs", network.consumer, body)[1]["data"]["id"]
     expect(page.locator("#jobs tbody tr").first.get_by_role("link")).to_have_attribute("href", f"/console/jobs/{job}")
     assert before != f"/console/jobs/{job}"
+    # What is focused is the same job in another row.
+    assert page.evaluate("document.activeElement.getAttribute('href')") == before
 
 
 def an_open_list_meets_the_end_of_its_session(browser, network):

@@ -4,7 +4,7 @@ import re
 import sys
 from datetime import datetime
 
-from harness import chat, expect, form_of, serious
+from harness import MANIFEST, chat, completed, expect, form_of, serious, submit
 
 
 def days_are_those_of_the_network(browser, network):
@@ -58,31 +58,131 @@ def addresses(network):
              "market", "market/sim-chat", "network", "publications", f"publications/{publication}", "earnings"]
     admin = ["", "/accounts", f"/accounts/{account}", "/queue", "/fleet", "/cargos", "/audit-log", "/invitations", "/publications",
              f"/publications/{publication}", "/payouts", f"/payouts/{payout}"]
+    # Lists that a filter leaves nothing of.
+    pages += ["jobs?status=timeout", "cargos?q=no-such-cargo"]
+    admin += ["/fleet?q=no-such-island", "/audit-log?account=nobody%40example.org", "/publications?state=replaced"]
     return ["/", *(f"/console/{path}" for path in pages), *(f"/console/admin{path}" for path in admin)]
 
 
+def results(page, network):
+    """Addresses of jobs whose results are a picture, a sound, and a table, and of one that failed."""
+    jobs = []
+    for slug, values in [("tiny-paint", {"prompt": "a fox"}), ("tiny-onnx-text-to-speech", None), ("tiny-onnx-object-detection", None)]:
+        jobs.append(submit(page, slug, values))
+        completed(page)
+    body = {"workload": "sim-chat", "input": {"prompt": "x", "fail_after": 1, "delay_ms": 0}}
+    jobs.append(network.data("POST", "/jobs", network.consumer, body)["id"])
+    page.goto(f"/console/jobs/{jobs[-1]}")
+    expect(page.locator("#badge")).to_have_text("failed")
+    return [f"/console/jobs/{job}" for job in jobs]
+
+
+def wrong_forms(page, network, check):
+    """Forms that come back with a mistake, and pages whose content is there once."""
+    page.goto("/console/islands")
+    page.get_by_label("Code of the Island", exact=False).fill("AAA-AAA")
+    page.get_by_role("button", name="Pair").click()
+    expect(page.locator("main .notice.bad")).not_to_be_empty()
+    check(page)
+    page.goto("/console/publications")
+    page.get_by_label("Manifest", exact=False).fill(MANIFEST[:40])
+    page.get_by_role("button", name="Submit for review").click()
+    expect(page.locator("main .notice.bad")).not_to_be_empty()
+    check(page)
+    page.goto("/console/admin/invitations")
+    form = form_of(page, "Create an invitation")
+    form.get_by_label("Reason", exact=False).fill("for a page")
+    form.get_by_role("button").click()
+    expect(page.locator("figure.copy pre")).not_to_be_empty()
+    check(page)
+    page.goto("/console/admin/accounts")
+    form = form_of(page, "Create an account")
+    # An address that has an account.
+    form.get_by_label("E-mail address", exact=False).fill(network.data("GET", "/account", network.consumer)["email"])
+    form.get_by_role("button").click()
+    expect(page.locator("main .notice.bad")).not_to_be_empty()
+    check(page)
+    # A consequence that is shown, and parts that are opened.
+    page.goto("/console/keys")
+    page.locator("details.confirm summary").first.click()
+    check(page)
+    page.goto("/console/cargos/wasm-hash")
+    for summary in page.locator("main details > summary").all():
+        summary.click()
+    check(page)
+    # The menu, which a phone shows on demand.
+    if page.viewport_size["width"] < 900:
+        page.get_by_role("button", name="Menu").click()
+        expect(page.locator("#menu")).to_be_visible()
+        check(page)
+
+
+def visits(browser, network, look, check):
+    """What somebody sees who is not signed in, whose session has ended, or whose account is suspended."""
+    visitor = browser.context(**look).new_page()
+    for path in ["/", "/console/sign-in?failed=expired", "/console/cargos/sim-chat", "/console/sign-in/link?code=none"]:
+        visitor.goto(path)
+        check(visitor)
+    visitor.get_by_label("API key", exact=False).first.fill("ak_000000000000000000000000000000000000")
+    visitor.get_by_role("button", name="Sign in").click()
+    expect(visitor.locator("main .notice.bad")).to_contain_text("unknown or revoked")
+    check(visitor)
+    account, key = network.account("seen")
+    page = browser.signed_in(key, **look)
+    page.goto("/console/keys")
+    page.context.clear_cookies()
+    page.locator("section.panel form").get_by_label("Name", exact=False).fill("too late")
+    page.get_by_role("button", name="Create a key").click()
+    expect(page.locator("main .notice.warn")).to_contain_text("Your session has ended")
+    check(page)
+    suspended = browser.signed_in(key, **look)
+    network.data("POST", f"/admin/accounts/{account}/suspend", network.consumer, {"reason": "for a page"})
+    suspended.goto("/console/jobs")
+    expect(suspended.locator("main .notice.bad")).to_contain_text("for a page")
+    check(suspended)
+
+
+# A reply with all formats, and one that failed.
+REPLY = "# Heading\n\n**a** *b* `c` [d](https://example.org)\n\n- e\n\n> f\n\n|g|h|\n|-|-|\n|1|2|\n\n```sh\n" + "ls " * 80 + "\n```\n"
+TURNS = [
+    {"text": "a question", "pictures": [], "replies": [{"name": "A model", "text": REPLY, "reasoning": "r", "ended": True, "credits": 1, "key": "k"}]},
+    {"text": "another one", "pictures": [], "replies": [{"name": "A model", "text": "", "reasoning": "", "ended": True, "failed": True, "note": "refused", "key": "l"}]},
+]
+
+
 def pages_are_accessible(browser, network, axe):
-    """axe finds nothing serious, in both themes and on a phone, and the keyboard reaches everything."""
-    found, pages = [], addresses(network)
+    """axe finds nothing serious, in both themes and on a phone, in every page and its states, and the keyboard reaches everything."""
+    found, pages, jobs = [], addresses(network), results(browser.signed_in(network.consumer), network)
     for scheme, width in [("light", 1280), ("dark", 360)]:
         look = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
-        page, visitor = browser.signed_in(network.consumer, **look), browser.context(**look).new_page()
+        page, owner = browser.signed_in(network.consumer, **look), browser.signed_in(network.owner, **look)
 
         def check(page):
             found.extend(serious(page, axe))
             overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert overflow <= 0, (scheme, page.url, overflow)
 
-        for path in pages:
+        for path in pages + jobs:
             page.goto(path)
             check(page)
-        for path in ["/", "/console/sign-in?failed=expired", "/console/cargos/sim-chat"]:
-            visitor.goto(path)
-            check(visitor)
+        for path in ["/console/islands", f"/console/islands/{network.host}", "/console/earnings"]:
+            owner.goto(path)
+            check(owner)
+        visits(browser, network, look, check)
+        wrong_forms(page, network, check)
         # A conversation, a form with a mistake, a key that was just made, a job that runs.
         page.goto("/console/chat")
         chat(page, "one two three", tokens="12")
-        expect(page.locator(".reply .facts")).to_contain_text("credits")
+        expect(page.locator(".reply .facts")).to_contain_text("credit")
+        check(page)
+        kept = f"island-chat-{page.locator('#chat').get_attribute('data-account')}"
+        page.goto("/console/network")
+        page.evaluate("([key, turns]) => sessionStorage.setItem(key, JSON.stringify(turns))", [kept, TURNS])
+        page.goto("/console/chat")
+        expect(page.locator(".reply.failed")).to_have_count(1)
+        page.locator(".reasoning summary").first.click()
+        page.locator("#options > summary").click()
+        page.get_by_label("Compare two").check()
         check(page)
         page.goto("/console/cargos/tiny-paint")
         page.locator("section.panel form details.fold > summary").click()

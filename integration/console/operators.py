@@ -45,6 +45,9 @@ def an_operator_runs_the_network(browser, network):
     start = page.locator("form", has=page.get_by_role("button", name="Start maintenance"))
     start.get_by_label("Reason", exact=False).fill("a new disk")
     start.get_by_role("button").click()
+    # The menu counts what is to be looked after.
+    count = page.locator('#menu a[href="/console/admin"] .count')
+    expect(count).to_contain_text("1")
     visitor = browser.context().new_page()
     visitor.goto("/")
     expect(visitor.locator(".notice.warn")).to_contain_text("a new disk")
@@ -52,6 +55,7 @@ def an_operator_runs_the_network(browser, network):
     end.get_by_label("Reason", exact=False).fill("it runs")
     end.get_by_role("button").click()
     expect(page.locator(".notice.good")).to_contain_text("ended")
+    expect(count).to_have_count(0)
     # An invitation creates an account in the browser.
     page.goto("/console/admin/invitations")
     form = page.locator("section.panel form")
@@ -145,6 +149,16 @@ def an_operator_corrects_credits_and_closes_an_account(browser, network):
     spare = network.call("POST", "/api-keys", key, {"name": "a spare one", "scopes": ["read"]})[1]["key"]
     page = browser.signed_in(network.consumer)
     page.goto(f"/console/admin/accounts/{account}")
+    # What is refused is shown with the reason, and with what was entered.
+    form, unknown = form_of(page, "Refund a job"), "0192f1a0-0000-7000-8000-000000000000"
+    form.get_by_label("Job", exact=False).fill(unknown)
+    form.get_by_label("Reason", exact=False).fill("a wrong answer")
+    form.get_by_role("button").click()
+    expect(page.locator("main .notice.bad")).not_to_be_empty()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("leaving-")
+    expect(form.get_by_label("Job", exact=False)).to_have_value(unknown)
+    expect(form.get_by_label("Reason", exact=False)).to_have_value("a wrong answer")
+    expect(form_of(page, "Grant credits").get_by_label("Reason", exact=False)).to_have_value("")
     form = form_of(page, "Deduct credits")
     form.get_by_label("Credits", exact=False).fill("10")
     form.get_by_label("Reason", exact=False).fill("granted twice")
@@ -255,3 +269,34 @@ def an_operator_takes_invitations_and_notices_back(browser, network):
     row.locator("form button").click()
     expect(page.locator(".notice.good")).to_contain_text("is removed")
     expect(page.locator("tbody tr", has_text="Tonight")).to_have_count(0)
+
+
+def an_operator_finds_dashboards_and_accounts(browser, network):
+    page = browser.signed_in(network.consumer)
+    grafana = "https://grafana.example.org"
+    for path, dashboards in [
+        ("", ["island-operator", "island-jobs", "island-owner"]), ("/queue", ["island-jobs"]), ("/fleet", ["island-operator"]),
+    ]:
+        page.goto(f"/console/admin{path}")
+        links = page.locator(f'main a[href^="{grafana}"]').evaluate_all("links => links.map((link) => link.href)")
+        assert links == [f"{grafana}/d/{one}" for one in dashboards], (path, links)
+    # Lists are filtered by the address of an account as well as by its id.
+    account, key = network.account("found", credits=1234567)
+    email = network.data("GET", "/account", key)["email"]
+    for path in ["audit-log", "fleet", "queue"]:
+        page.goto(f"/console/admin/{path}")
+        page.get_by_label("Account, id or e-mail address").fill(email)
+        page.get_by_role("button", name="Filter").click()
+        expect(page.get_by_label("Account, id or e-mail address")).to_have_value(email)
+        rows = page.locator("main > .table tbody tr")
+        if path == "audit-log":
+            expect(rows.first).to_be_visible()
+        else:
+            expect(rows).to_have_count(0)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Queue")
+    page.goto("/console/admin/audit-log?account=nobody%40example.org")
+    expect(page.locator("tbody tr")).to_have_count(0)
+    # Long numbers are grouped, as the reader writes them.
+    reader = browser.signed_in(network.consumer, locale="de-DE")
+    reader.goto(f"/console/admin/accounts/{account}")
+    expect(reader.locator(".tile .value").first).to_have_text("1.234.567")

@@ -42,6 +42,12 @@ def shows(page, text):
     eventually(holds)
 
 
+def alerts(page):
+    """The number of alerts beside the Islands in the menu."""
+    count = page.locator('#menu a[href="/console/islands"] .count')
+    return int(re.match(r"\d+", count.inner_text())[0]) if count.count() else 0
+
+
 def an_owner_pairs_an_island(browser, network, agent):
     page = browser.signed_in(network.owner)
     page.goto("/console/islands")
@@ -53,7 +59,10 @@ def an_owner_pairs_an_island(browser, network, agent):
     page.goto("/console/islands")
     page.get_by_label("Code of the Island", exact=False).fill("AAA-AAA")
     page.get_by_role("button", name="Pair").click()
+    # The code stays where it was entered.
     expect(page.locator(".notice.bad")).not_to_be_empty()
+    expect(page.get_by_label("Code of the Island", exact=False)).to_have_value("AAA-AAA")
+    before = alerts(page)
     with paired(network, agent, page):
         # No order reaches an Island that is offline.
         expect(page.locator("main")).to_contain_text("The Island is offline, so no order reaches it.")
@@ -62,10 +71,14 @@ def an_owner_pairs_an_island(browser, network, agent):
         expect(page.locator(".card")).to_have_count(2)
         # An owner sees when an Island does not answer.
         expect(page.locator(".notice", has_text="offline")).to_have_count(1)
+        # The menu of every page counts it.
+        page.goto("/console/chat")
+        assert alerts(page) == before + 1, (before, alerts(page))
     page.goto("/console/earnings")
     expect(page.get_by_role("heading", level=1)).to_have_text("Earnings")
     # What this Island earned in the other stories.
-    expect(page.locator("figure.plot canvas")).to_have_count(1)
+    expect(page.locator("figure.plot canvas")).to_have_count(2)
+    expect(page.locator("figure.plot", has_text="Credits by day and device").locator("thead")).to_contain_text("cpu")
 
 
 def an_operator_suspends_an_island(browser, network, agent):
@@ -135,6 +148,18 @@ def an_owner_drains_an_island_remotely(browser, network):
     expect(page.locator(".notice.good")).to_contain_text("are ended")
     shows(page, "No order applies")
     eventually(lambda: network.data("GET", f"/hosts/{network.host}", network.owner)["status"] == "online")
+
+
+def an_open_page_of_an_island_shows_its_jobs(browser, network):
+    page = browser.signed_in(network.owner)
+    page.goto(f"/console/islands/{network.host}")
+    jobs = page.locator("#now section.panel", has=page.get_by_role("heading", name="Jobs now", exact=True))
+    expect(jobs).to_contain_text("No job at this moment.")
+    body = {"workload": "sim-chat", "input": {"prompt": "at work", "max_tokens": 100000}}
+    job = network.data("POST", "/jobs", network.consumer, body)["id"]
+    expect(jobs).to_contain_text("sim-chat")
+    network.data("DELETE", f"/jobs/{job}", network.consumer)
+    expect(jobs).to_contain_text("No job at this moment.")
 
 
 def the_page_of_a_machine_shows_its_work(browser, network, axe):

@@ -47,9 +47,12 @@ def a_session_is_kept_from_scripts_and_ends(browser, network):
     other = browser.context().new_page()
     other.goto(link)
     expect(other.locator("main .notice.bad")).to_contain_text("was used")
-    # A copy of the cookie is worthless once the session has ended.
+    # A copy of the cookie is worthless once the session has ended, and a conversation does not stay in the browser.
+    page.get_by_label("Message", exact=True).fill("a secret")
+    assert page.evaluate("Object.values(sessionStorage).join()").count("a secret") == 1
     page.get_by_role("button", name="Sign out").click()
     page.wait_for_url(network.url + "/")
+    assert page.evaluate("sessionStorage.length") == 0
     context.add_cookies(cookies)
     page.goto("/console/keys")
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
@@ -96,7 +99,7 @@ def the_console_works_without_encryption(browser, network):
     page = browser.signed_in(network.consumer, base_url=url)
     assert page.evaluate("isSecureContext") is False
     chat(page, "four five", tokens="4")
-    expect(page.locator(".reply .facts")).to_contain_text("credits")
+    expect(page.locator(".reply .facts")).to_contain_text("credit")
     page.locator(".reply .copy-reply").click()
     expect(page.locator("#status")).to_have_text("Copied")
     page.goto("/console/cargos/wasm-hash")
@@ -191,3 +194,26 @@ def a_person_signs_in_with_a_provider(browser, network):
     expect(stolen.locator("main .notice.bad")).to_be_visible()
     stolen.goto("/console/keys")
     expect(stolen.get_by_role("heading", level=1)).to_have_text("Sign in")
+
+
+def a_session_needs_encryption(browser, network):
+    """The session of a network with a public address is for TLS: at another address the browser drops it, and the page states that."""
+    page = browser.context(base_url=f"http://{ELSEWHERE}:{urlsplit(network.url).port}").new_page()
+    page.goto("/console/keys")
+    notice = page.locator("main .notice.warn")
+    expect(notice).to_contain_text("has no TLS")
+
+    def sign_in():
+        page.get_by_label("API key", exact=False).first.fill(network.consumer)
+        page.get_by_role("button", name="Sign in").click()
+
+    # The page that is opened then leads back here.
+    with page.expect_response(lambda answer: answer.url.endswith("/console/keys")):
+        sign_in()
+    page.wait_for_url("**/console/sign-in?next=%2Fconsole%2Fkeys")
+    expect(notice).to_contain_text("has no TLS")
+    page.locator("main").get_by_role("link", name=network.url).click()
+    page.wait_for_url(f"{network.url}/console/sign-in")
+    expect(notice).to_have_count(0)
+    sign_in()
+    page.wait_for_url(f"{network.url}/console/chat")

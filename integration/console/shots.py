@@ -3,7 +3,7 @@
 import os
 import sys
 
-from harness import MANIFEST, Browser, Network, completed, expect, submit, sync_playwright
+from harness import Browser, Network, completed, expect, submit, sync_playwright
 
 PAGES = {
     "home": "/", "chat": "/console/chat", "cargos": "/console/cargos", "cargo": "/console/cargos/tiny-paint", "jobs": "/console/jobs",
@@ -11,7 +11,7 @@ PAGES = {
     "islands": "/console/islands", "earnings": "/console/earnings", "market": "/console/market", "rate": "/console/market/sim-chat",
     "network": "/console/network", "admin": "/console/admin", "queue": "/console/admin/queue", "fleet": "/console/admin/fleet", "accounts": "/console/admin/accounts",
     "invitations": "/console/admin/invitations", "review": "/console/admin/publications", "switches": "/console/admin/cargos",
-    "payouts": "/console/admin/payouts", "audit": "/console/admin/audit-log",
+    "payouts": "/console/admin/payouts", "audit": "/console/admin/audit-log", "missing": "/console/no-such-page",
 }
 
 
@@ -31,12 +31,18 @@ def fill(browser, network):
     completed(page)
     found = submit(page, "tiny-onnx-object-detection")
     completed(page)
-    network.call("POST", "/publications", network.owner, {"manifest": MANIFEST.format(slug="shout", name="Shout")})
+    publication = network.publication(network.owner, "shout")
     network.call("POST", "/admin/invitations", network.consumer, {"reason": "friends of the network", "credits": 10, "uses": 5})
-    network.call("POST", "/admin/accounts", network.consumer, {"email": "guest@example.org", "credits": 25})
+    account, _ = network.account("guest", credits=25)
+    status, answer = network.call("POST", "/admin/payouts", network.consumer, {"reason": "the first month", "minimum": 0})
+    assert status < 300, answer
+    payout = answer["data"]["payout"]["id"]
+    # One that runs as long as pictures are taken.
+    running = network.data("POST", "/jobs", network.consumer, {"workload": "sim-chat", "input": {"prompt": "one two", "max_tokens": 100000}})["id"]
     network.call("POST", "/admin/notices", network.consumer, {"text": "New Islands with GPUs joined this week."})
     network.call("POST", "/api-keys", network.consumer, {"name": "a dashboard", "scopes": ["read"], "spend_cap": 5})
-    return {"job": f"/console/jobs/{painted}", "table": f"/console/jobs/{found}", "island": f"/console/islands/{network.host}", "sound": f"/console/jobs/{job}"}
+    admin = {"account": f"accounts/{account}", "reviewed": f"publications/{publication}", "payout": f"payouts/{payout}"}
+    return {**{name: f"/console/admin/{path}" for name, path in admin.items()}, "running": f"/console/jobs/{running}", "job": f"/console/jobs/{painted}", "table": f"/console/jobs/{found}", "island": f"/console/islands/{network.host}", "sound": f"/console/jobs/{job}"}
 
 
 def main():
@@ -45,6 +51,7 @@ def main():
     with sync_playwright() as playwright:
         browser = Browser(playwright, network)
         pages = {**PAGES, **fill(browser, network)}
+        machine = os.environ.get("ISLAND_PAGE")
         for theme in ["light", "dark"]:
             for width, height in [(1280, 860), (390, 844)]:
                 options = {"color_scheme": theme, "viewport": {"width": width, "height": height}}
@@ -62,8 +69,15 @@ def main():
                     if name == "chat" or (only and name not in only):
                         continue
                     reader = visitor if name in ("visitor", "sign-in") else owner if name in ("islands", "island", "earnings") else page
-                    reader.goto(path, wait_until="networkidle")
+                    # A page that follows a job is never idle.
+                    reader.goto(path, wait_until="load" if name == "running" else "networkidle")
+                    if name == "running":
+                        expect(reader.locator("#text")).to_contain_text("two")
                     reader.screenshot(path=f"{out}/{name}-{theme}-{width}.png")
+                if machine:
+                    visitor.goto(machine, wait_until="load")
+                    expect(visitor.locator("#state .badge")).not_to_be_empty()
+                    visitor.screenshot(path=f"{out}/machine-{theme}-{width}.png")
         browser.assert_no_faults()
         browser.chromium.close()
 

@@ -18,6 +18,7 @@ import looks
 import money
 import operators
 import owners
+import prose
 import roles
 import sessions
 from harness import Browser, Network, sync_playwright
@@ -35,6 +36,10 @@ STORIES = [
     chats.a_turn_without_a_reply_is_not_sent_again,
     chats.two_models_are_compared,
     chats.pictures_and_reasoning,
+    chats.pictures_are_pasted_and_removed,
+    prose.replies_are_formatted_while_they_arrive,
+    prose.the_text_of_a_job_is_formatted,
+    prose.formats_are_made_of_text_alone,
     cargos.every_kind_of_cargo_runs_from_its_form,
     cargos.files_of_ones_own_are_read,
     cargos.models_of_every_engine_run_from_their_forms,
@@ -50,6 +55,7 @@ STORIES = [
     operators.an_operator_corrects_credits_and_closes_an_account,
     operators.an_operator_reviews_and_switches_cargos,
     operators.an_operator_takes_invitations_and_notices_back,
+    operators.an_operator_finds_dashboards_and_accounts,
     money.usage_has_the_numbers_of_a_job,
     money.the_ledger_has_every_movement_of_a_job,
     money.the_market_shows_prices_by_hour,
@@ -59,6 +65,7 @@ STORIES = [
     owners.an_operator_suspends_an_island,
     owners.an_owner_pauses_an_island_remotely,
     owners.an_owner_drains_an_island_remotely,
+    owners.an_open_page_of_an_island_shows_its_jobs,
     owners.the_page_of_a_machine_shows_its_work,
     hostile.hostile_text_stays_text,
     hostile.a_line_of_megabytes_is_shown_in_part,
@@ -66,7 +73,7 @@ STORIES = [
     looks.the_first_view_is_small,
 ]
 # Stories that need a network of their own run only by their names.
-APART = [sessions.a_person_signs_in_with_a_provider]
+APART = [sessions.a_person_signs_in_with_a_provider, sessions.a_session_needs_encryption]
 
 
 def main():

@@ -2,14 +2,13 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Read as _},
-    net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
-    process::{Child, ChildStdout, Command, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
 use island_integration::{Network, Options, has_postgres, program};
+use island_testing::oidc::{Provider, free_port};
 use serde_json::Value;
 
 fn root() -> &'static Path {
@@ -41,55 +40,16 @@ fn run_stories(network: &Network, environment: &[(&str, String)], story: Option<
 
 #[test]
 fn people_use_the_console() {
-    let page = port();
+    let page = free_port();
     let agent = vec![("CONTROL__ALLOW_REMOTE", "true".to_owned()), ("PAGE__PORT", page.to_string())];
-    let network = Network::start_with(&Options { agent, ..Options::default() });
+    let coordinator = vec![("CONSOLE__GRAFANA", "https://grafana.example.org/".to_owned())];
+    let network = Network::start_with(&Options { agent, coordinator, ..Options::default() });
     run_stories(&network, &[("ISLAND_PAGE", format!("http://127.0.0.1:{page}"))], None);
-}
-
-/// A free port of this machine.
-fn port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("an address").port()
-}
-
-/// The OpenID Connect provider of the coordinator's tests, which ends with its standard input.
-struct Provider {
-    child: Child,
-    _output: BufReader<ChildStdout>,
-}
-
-impl Provider {
-    fn start(port: u16, redirect: &str) -> Self {
-        let modules = installed(".tools/node/node_modules");
-        let mut child = Command::new("node")
-            .arg(root().join("coordinator/tests/oidc_provider.cjs"))
-            .arg(modules)
-            .args([&port.to_string(), redirect])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("node starts");
-        let mut output = BufReader::new(child.stdout.take().expect("its output"));
-        assert!(
-            output.by_ref().lines().map_while(Result::ok).any(|line| line == "ready"),
-            "the provider starts"
-        );
-        Self { child, _output: output }
-    }
-}
-
-impl Drop for Provider {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
 }
 
 #[test]
 fn people_sign_in_with_a_provider() {
-    let (own, provider) = (port(), port());
+    let (own, provider) = (free_port(), free_port());
     let url = format!("http://127.0.0.1:{own}");
     let _provider = Provider::start(provider, &format!("{url}/api/v1/login/callback"));
     let folder = tempfile::tempdir().expect("a folder");
@@ -104,7 +64,10 @@ fn people_sign_in_with_a_provider() {
         ("OIDC__EMAIL_DOMAINS", "[\"example.org\"]".to_owned()),
     ];
     let options = Options { islands: 0, api_port: Some(own), coordinator, ..Options::default() };
-    run_stories(&Network::start_with(&options), &[], Some("a_person_signs_in_with_a_provider"));
+    let network = Network::start_with(&options);
+    for story in ["a_person_signs_in_with_a_provider", "a_session_needs_encryption"] {
+        run_stories(&network, &[], Some(story));
+    }
 }
 
 fn browser() -> reqwest::Client {

@@ -6,7 +6,16 @@ const exact = new Intl.DateTimeFormat(undefined, { dateStyle: 'full', timeStyle:
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeZone: 'UTC' });
 const IS_DAY = /^\d{4}-\d{2}-\d{2}$/;
 
+// Long numbers are grouped as the reader writes them.
+const grouped = new Intl.NumberFormat(undefined, { maximumFractionDigits: 6 });
+const IS_LONG = /^-?\d{5,15}(\.\d{1,6})?$/;
+
 function localize(root) {
+  for (const number of root.querySelectorAll('.number, .credits')) {
+    const node = number.firstChild;
+    const text = node?.nodeType === Node.TEXT_NODE ? node.data.trim() : '';
+    if (IS_LONG.test(text)) node.data = node.data.replace(text, grouped.format(Number(text)));
+  }
   for (const time of root.querySelectorAll('time[datetime]')) {
     const date = new Date(time.dateTime);
     if (Number.isNaN(date.valueOf())) continue;
@@ -20,7 +29,7 @@ function localize(root) {
 }
 
 // Copies a text. Without TLS, browsers have no clipboard for scripts, and copy what is selected.
-export async function copy(text) {
+async function copy(text) {
   if (navigator.clipboard) {
     await navigator.clipboard.writeText(text);
     return;
@@ -36,16 +45,22 @@ export async function copy(text) {
   before?.focus({ preventScroll: true });
 }
 
+// Makes a button copy what `read` returns, and show that it did. Then `after` is called.
+export function copyWith(button, read, done, after = () => {}) {
+  const before = button.textContent;
+  button.addEventListener('click', async () => {
+    await copy(read());
+    after();
+    button.textContent = done;
+    setTimeout(() => { button.textContent = before; }, 1500);
+  });
+}
+
 function copies(root) {
   for (const button of root.querySelectorAll('button.copy')) {
-    button.addEventListener('click', async () => {
-      await copy(button.parentElement.querySelector('pre').textContent);
-      button.parentElement.querySelector('[role=status]').textContent = button.dataset.done;
-      const before = button.textContent;
-      if (before === button.dataset.done) return;
-      button.textContent = button.dataset.done;
-      setTimeout(() => { button.textContent = before; }, 1500);
-    });
+    const part = (selector) => button.parentElement.querySelector(selector);
+    const { done } = button.dataset;
+    copyWith(button, () => part('pre').textContent, done, () => { part('[role=status]').textContent = done; });
   }
 }
 
@@ -134,6 +149,16 @@ if (address.searchParams.has('done')) {
   address.searchParams.delete('done');
   history.replaceState(history.state, '', address);
 }
+
+// What pages keep in this tab, such as a conversation, is its reader's alone.
+document.addEventListener('submit', (event) => {
+  if (event.target.getAttribute('action') !== '/console/sign-out') return;
+  sessionStorage.clear();
+  addEventListener('pagehide', () => sessionStorage.clear());
+});
+
+// What was refused comes first.
+document.querySelector('main [aria-invalid=true]')?.focus();
 
 // A field in a closed part of a form could not be shown where it is wrong, and the form would not be sent.
 document.addEventListener('invalid', (event) => {

@@ -1,9 +1,12 @@
 //! What pages are made of: a few kinds of blocks, each with one template. Everything that a person or a model wrote is
 //! text in them, and the templates escape it; only the types of this module are taken as HTML.
 
+mod form;
+
 use askama::{Template, filters::HtmlSafe};
 use island_protocol::{api::PageMeta, credits::MicroCredits, time::Timestamp};
 
+pub use self::form::{Field, Form, Kind, enter};
 use crate::t;
 
 /// A part of a page.
@@ -28,6 +31,8 @@ pub enum Block {
     Plot(Plot),
     /// Text as it is, such as a manifest, with a caption.
     Pre(String, String),
+    /// Text of a language model with a caption, which a script formats.
+    Prose(String, String),
     /// Text that one click copies.
     Copy(String, String),
     /// Things, each with a link.
@@ -36,6 +41,8 @@ pub enum Block {
     Pager(Pager),
     /// Links to the parts of a page.
     Tabs(Vec<Tab>),
+    /// Blocks that are read again while the page is open.
+    Live(Live),
     /// Blocks that are shown on demand.
     Fold(String, Vec<Block>),
     /// Blocks under a heading, in a frame.
@@ -46,6 +53,17 @@ pub enum Block {
     Media(Media),
     /// Addresses with their texts.
     Links(Vec<(String, String)>),
+}
+
+/// A part of a page that is read again while the page is open.
+#[derive(Debug, Clone)]
+pub struct Live {
+    /// Its id in the page.
+    pub id: &'static str,
+    /// Address of a page that contains it.
+    pub address: String,
+    /// What it shows.
+    pub blocks: Vec<Block>,
 }
 
 /// What a notice or a badge is about.
@@ -100,9 +118,10 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// Text.
+    /// Text, or no value if it is empty.
     pub fn text(text: impl Into<String>) -> Self {
-        Self::Text(text.into())
+        let text = text.into();
+        if text.is_empty() { Self::Nothing } else { Self::Text(text) }
     }
 
     /// A number.
@@ -164,6 +183,15 @@ impl Table {
     fn label(&self, column: &usize) -> &str {
         self.columns.get(*column).map_or("", String::as_str)
     }
+
+    /// The id of a row in a table that is read again: what is focused in the row stays there when others come before it.
+    fn row_id(&self, row: &[Cell]) -> Option<String> {
+        self.refresh.as_ref()?;
+        match row.first()? {
+            Cell::Link(of, _) | Cell::Code(of) => Some(format!("{}-{of}", self.id)),
+            _ => None,
+        }
+    }
 }
 
 /// Position in a list that has several pages.
@@ -191,189 +219,6 @@ impl Pager {
             previous: (offset > 0).then(|| link(offset.saturating_sub(limit))),
             next: (end < total).then(|| link(end)),
         })
-    }
-}
-
-/// A form.
-#[derive(Debug, Clone)]
-pub struct Form {
-    /// Where it is sent.
-    pub action: String,
-    /// `post`, or `get` for filters.
-    pub method: &'static str,
-    /// Its fields.
-    pub fields: Vec<Field>,
-    /// Text of its button.
-    pub submit: String,
-    /// What its button does.
-    pub tone: Tone,
-    /// Whether it is one line, as in a table.
-    pub is_inline: bool,
-    /// Whether files are sent.
-    pub has_files: bool,
-    /// Distinguishes what several forms of a page do for who cannot see where they are.
-    pub label: String,
-    /// What cannot be undone, which is shown before the button is; or empty.
-    pub confirm: String,
-}
-
-impl Form {
-    fn has_extra(&self) -> bool {
-        self.fields.iter().any(|field| field.is_extra)
-    }
-
-    /// A form that changes something.
-    pub fn post(action: impl Into<String>, submit: &str, fields: Vec<Field>) -> Self {
-        Self {
-            action: action.into(),
-            method: "post",
-            fields,
-            submit: submit.to_owned(),
-            tone: Tone::Plain,
-            is_inline: false,
-            has_files: false,
-            label: String::new(),
-            confirm: String::new(),
-        }
-    }
-
-    /// A form that restricts a list.
-    pub fn filter(action: impl Into<String>, fields: Vec<Field>) -> Self {
-        Self { method: "get", is_inline: true, ..Self::post(action, t("form.filter"), fields) }
-    }
-
-    /// A button.
-    pub fn button(action: impl Into<String>, submit: &str, label: impl Into<String>) -> Self {
-        Self { is_inline: true, label: label.into(), ..Self::post(action, submit, Vec::new()) }
-    }
-
-    /// Marks what cannot be undone.
-    #[must_use]
-    pub fn bad(self) -> Self {
-        Self { tone: Tone::Bad, ..self }
-    }
-
-    /// Shows a text, and the button only with it.
-    #[must_use]
-    pub fn confirm(self, text: impl Into<String>) -> Self {
-        Self { confirm: text.into(), ..self }
-    }
-
-    /// Puts all fields in one line.
-    #[must_use]
-    pub fn inline(self) -> Self {
-        Self { is_inline: true, ..self }
-    }
-}
-
-/// A field of a form.
-#[derive(Debug, Clone, Default)]
-pub struct Field {
-    /// Its name in the form.
-    pub name: String,
-    /// Its name for people.
-    pub label: String,
-    /// A remark, or empty.
-    pub help: String,
-    /// What is entered already.
-    pub value: String,
-    /// How it is entered.
-    pub kind: Kind,
-    /// Whether it must be entered.
-    pub is_required: bool,
-    /// Whether it is shown only on demand, behind all others.
-    pub is_extra: bool,
-    /// Why what was entered is refused, or empty.
-    pub error: String,
-}
-
-/// How a field is entered.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Kind {
-    /// A line of text.
-    #[default]
-    Line,
-    /// Several lines of text.
-    Lines,
-    /// Text of a program.
-    Code,
-    /// Text that is not shown.
-    Secret,
-    /// An e-mail address.
-    Email,
-    /// A number.
-    Number {
-        /// Distance of the values; `any` for all.
-        step: String,
-        /// Minimum, or empty.
-        min: String,
-        /// Maximum, or empty.
-        max: String,
-    },
-    /// Yes or no.
-    Check,
-    /// A day.
-    Date,
-    /// One of several values with their texts.
-    Choice(Vec<(String, String)>),
-    /// A file. Media types that are offered.
-    File(String),
-    /// Several files, likewise.
-    Files(String),
-    /// A value that is sent and not shown.
-    Hidden,
-}
-
-impl Field {
-    fn is_wrong(&self) -> bool {
-        !self.error.is_empty()
-    }
-
-    /// A field without a value.
-    pub fn new(name: &str, label: &str, kind: Kind) -> Self {
-        Self { name: name.to_owned(), label: label.to_owned(), kind, ..Self::default() }
-    }
-
-    /// A line of text.
-    pub fn line(name: &str, label: &str) -> Self {
-        Self::new(name, label, Kind::Line)
-    }
-
-    /// A number of zero or more.
-    pub fn amount(name: &str, label: &str) -> Self {
-        Self::new(
-            name,
-            label,
-            Kind::Number { step: "any".to_owned(), min: "0".to_owned(), max: String::new() },
-        )
-    }
-
-    /// A value that is sent and not shown.
-    pub fn hidden(name: &str, value: impl Into<String>) -> Self {
-        Self { value: value.into(), ..Self::new(name, "", Kind::Hidden) }
-    }
-
-    /// The reason that the audit log records.
-    pub fn reason() -> Self {
-        Self::line("reason", t("form.reason")).required()
-    }
-
-    /// Marks that it must be entered.
-    #[must_use]
-    pub fn required(self) -> Self {
-        Self { is_required: true, ..self }
-    }
-
-    /// Sets the remark.
-    #[must_use]
-    pub fn help(self, help: impl Into<String>) -> Self {
-        Self { help: help.into(), ..self }
-    }
-
-    /// Sets what is entered already.
-    #[must_use]
-    pub fn value(self, value: impl Into<String>) -> Self {
-        Self { value: value.into(), ..self }
     }
 }
 
@@ -499,6 +344,7 @@ mod tests {
             Block::Text(HOSTILE.to_owned()),
             Block::Pre(HOSTILE.to_owned(), HOSTILE.to_owned()),
             Block::Copy(HOSTILE.to_owned(), HOSTILE.to_owned()),
+            Block::Prose(HOSTILE.to_owned(), HOSTILE.to_owned()),
             Block::Form(form),
             Block::Table(Table {
                 caption: HOSTILE.to_owned(),
@@ -544,6 +390,66 @@ mod tests {
         let html = Block::Form(form.confirm("It is gone.")).render().expect("rendered");
         let (summary, text) = (html.find("<summary"), html.find("<p>It is gone.</p>"));
         assert!(summary.is_some() && summary < text && text < html.find("<button"), "{html}");
+    }
+
+    #[test]
+    fn what_is_refused_is_shown_in_its_form() {
+        let form = |action: &str| {
+            let fields = vec![
+                Field::line("reason", "Reason"),
+                Field::new("tick", "Tick", Kind::Check),
+                Field::hidden("id", "7"),
+                Field::new("secret", "Secret", Kind::Secret),
+            ];
+            Form::post(action, "Send", fields)
+        };
+        let row = vec![Cell::Actions(vec![form("/row")])];
+        let mut blocks = vec![
+            Block::Fold("Folded".to_owned(), vec![Block::Form(form("/folded"))]),
+            Block::Panel(String::new(), vec![Block::Table(Table { rows: vec![row], ..Table::default() })]),
+        ];
+        let entered = |name: &str| Some(name.to_uppercase()).filter(|_| name != "tick");
+        assert!(enter(&mut blocks, "/row", &entered) && enter(&mut blocks, "/folded", &entered));
+        assert!(!enter(&mut blocks, "/other", &entered));
+        assert!(matches!(blocks[0], Block::Panel(..)), "what hides it is open");
+        for block in &blocks {
+            let html = block.render().expect("rendered");
+            assert!(html.contains("value=\"REASON\"") && html.contains("value=\"7\""), "{html}");
+            assert!(!html.contains("SECRET") && !html.contains("checked"), "{html}");
+        }
+    }
+
+    #[test]
+    fn rows_of_a_table_that_is_read_again_are_known() {
+        let table = |refresh: Option<&str>| {
+            let rows = vec![vec![Cell::link("/x/1", "one")], vec![Cell::text("two")]];
+            Table { rows, refresh: refresh.map(str::to_owned), id: "list", ..Table::default() }
+        };
+        let html = Block::Table(table(Some("/x"))).render().expect("rendered");
+        assert!(html.contains("<tr role=\"row\" id=\"list-/x/1\">"), "{html}");
+        assert_eq!(html.matches(" id=").count(), 2, "the table and one row: {html}");
+        assert!(!Block::Table(table(None)).render().expect("rendered").contains("list-"));
+    }
+
+    #[test]
+    fn values_are_suggested() {
+        let field = Field::new("cargo", "Cargo", Kind::Suggested(vec![HOSTILE.to_owned(), "b".to_owned()]));
+        let html = Block::Form(Form::filter("/x", vec![field])).render().expect("rendered");
+        for part in ["list=\"cargo-values\"", "<datalist id=\"cargo-values\">", "<option value=\"b\">"] {
+            assert!(html.contains(part), "{part}: {html}");
+        }
+        assert!(!html.contains("<script>"), "{html}");
+    }
+
+    #[test]
+    fn tables_stay_tables_on_narrow_screens() {
+        let rows = vec![vec![Cell::text(""), Cell::text("x")]];
+        let columns = vec!["a".to_owned(), "b".to_owned()];
+        let html = Block::Table(Table { columns, rows, ..Table::default() }).render().expect("rendered");
+        for role in ["table", "rowgroup", "row", "columnheader", "cell"] {
+            assert!(html.contains(&format!("role=\"{role}\"")), "{role}: {html}");
+        }
+        assert!(html.contains("<span class=\"none\">"), "no cell is blank: {html}");
     }
 
     #[test]

@@ -19,13 +19,23 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{get, post},
 };
-use island_protocol::api::{Data, admin::Reason};
+use island_protocol::api::{
+    Data,
+    admin::{AdminAccount, Reason},
+};
 use serde::de::IgnoredAny;
+use uuid::Uuid;
 
 use crate::{
+    backend::{ApiFailure, add_parameter},
     form::Posted,
     web::{self, Console, Member, done},
 };
+
+/// The dashboards of `packaging/dashboards`, by their ids in Grafana.
+const OPERATOR: &str = "island-operator";
+const JOBS: &str = "island-jobs";
+const OWNER: &str = "island-owner";
 
 pub(super) fn routes() -> Router<Arc<Console>> {
     Router::new()
@@ -75,10 +85,26 @@ fn not_found() -> Response {
 }
 
 /// Posts the reason of a form to a route of the API, and leads back.
-async fn post_reason(member: &Member, path: &str, posted: &Posted, back: &str, what: &str) -> Response {
+async fn post_reason(
+    member: &Member,
+    path: &str,
+    posted: &Posted,
+    back: &str,
+    what: &str,
+) -> Result<Response, ApiFailure> {
     let reason = Reason { reason: posted.get("reason").to_owned() };
-    match member.visit.api.post::<Data<IgnoredAny>>(path, &reason).await {
-        Ok(_) => done(back, what),
-        Err(failure) => member.failed(failure, back),
+    member.visit.api.post::<Data<IgnoredAny>>(path, &reason).await?;
+    Ok(done(back, what))
+}
+
+/// The id of the account that a filter names by its id or its e-mail address. An address without an account has an id without one.
+async fn account_id(member: &Member, entered: &str) -> Result<String, ApiFailure> {
+    if !entered.contains('@') {
+        return Ok(entered.to_owned());
     }
+    let mut path = "/admin/accounts?limit=100".to_owned();
+    add_parameter(&mut path, "email", entered);
+    let page = member.visit.api.page::<AdminAccount>(&path).await?;
+    let found = page.data.iter().find(|account| account.email.eq_ignore_ascii_case(entered));
+    Ok(found.map_or_else(|| Uuid::nil().to_string(), |account| account.id.to_string()))
 }

@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse as _, Redirect, Response},
 };
 use island_protocol::{
-    api::{CargoList, Data, PREFIX, PageMeta, SubmittedJob, WorkloadView},
+    api::{CargoList, Data, JobView, PREFIX, PageMeta, SubmittedJob, WorkloadView},
     cargo::{CargoEntry, Category},
 };
 use serde_json::{Map, Value, json};
@@ -71,6 +71,15 @@ pub(super) async fn list(visit: Visit) -> Response {
     blocks_page(frame, t("cargos.lead").to_owned(), blocks)
 }
 
+/// The names of all Cargos in programs, which a form suggests; none for a part of a page.
+pub(super) async fn slugs(visit: &Visit) -> Vec<String> {
+    if visit.is_partial {
+        return Vec::new();
+    }
+    let cargos = visit.api.bare::<CargoList>("/cargos").await.map(|list| list.cargos).unwrap_or_default();
+    cargos.iter().map(|cargo| cargo.slug.to_string()).collect()
+}
+
 fn card(cargo: &CargoEntry) -> Card {
     let mut badges = vec![(Tone::Plain, cargo.runtime_type.to_string())];
     if let Some(category) = cargo.category {
@@ -96,7 +105,13 @@ pub(super) async fn get(visit: Visit, Path(slug): Path<String>) -> Response {
         Err(failure) => return failed(&visit, None, failure, "/console/cargos"),
     };
     if let Some(who) = who {
-        return show(&Member { visit, who }, &slug, None, None).await;
+        let member = Member { visit, who };
+        let input = match member.visit.param("job") {
+            Some(job) => member.visit.api.get(&format!("/jobs/{}", encoded(job))).await.ok(),
+            None => None,
+        };
+        let input = input.map(|job: JobView| job.input).unwrap_or_default();
+        return show(&member, &slug, &input, None, None).await;
     }
     let cargos: CargoList = match visit.api.bare("/cargos").await {
         Ok(cargos) => cargos,
@@ -129,7 +144,14 @@ fn facts(cargo: &CargoEntry) -> Block {
 /// What was entered, and the field and message of what is wrong with it.
 type Wrong<'a> = (&'a Posted, String, String);
 
-async fn show(member: &Member, slug: &str, wrong: Option<Wrong<'_>>, status: Option<StatusCode>) -> Response {
+/// The page of a Cargo. `before` is the input of an earlier job, with which its form begins, or empty.
+async fn show(
+    member: &Member,
+    slug: &str,
+    before: &Map<String, Value>,
+    wrong: Option<Wrong<'_>>,
+    status: Option<StatusCode>,
+) -> Response {
     let path = format!("/workloads/{}", encoded(slug));
     let cargo: WorkloadView = match member.visit.api.get(&path).await {
         Ok(cargo) => cargo,
@@ -137,7 +159,11 @@ async fn show(member: &Member, slug: &str, wrong: Option<Wrong<'_>>, status: Opt
     };
     let action = format!("/console/cargos/{}", encoded(slug));
     let entered = wrong.as_ref().map(|(posted, _, _)| *posted);
-    let mut fields = input::fields(&cargo.input_schema, cargo.example.as_ref(), entered);
+    let example = cargo.example.as_ref().map(|example| example.get("input").unwrap_or(example));
+    let again = (!before.is_empty()).then(|| input::again(&cargo.input_schema, example, before));
+    let begun = again.as_ref().map(|input| json!({"input": input}));
+    let mut fields = input::fields(&cargo.input_schema, begun.as_ref().or(cargo.example.as_ref()), entered);
+    let example = again.as_ref().or(example);
     let mut blocks = vec![facts(&cargo.entry)];
     if let Some((_, param, message)) = &wrong {
         // A nested field is shown at the property that contains it.
@@ -165,14 +191,14 @@ async fn show(member: &Member, slug: &str, wrong: Option<Wrong<'_>>, status: Opt
         blocks.push(Block::Links(vec![(chat, t("cargos.chat").to_owned())]));
     }
     blocks.push(Block::Panel(t("cargos.run").to_owned(), vec![Block::Form(form)]));
-    let example = cargo.example.as_ref().map(|example| example.get("input").unwrap_or(example));
     let whole = entered.and_then(|posted| posted.some(WHOLE)).map(str::to_owned);
     let whole = whole.or_else(|| serde_json::to_string_pretty(example?).ok()).unwrap_or_default();
     let whole = Field::new(WHOLE, t("cargos.json"), Kind::Code).value(whole);
     let as_json = Form::post(&action, t("cargos.submit"), vec![whole, once()]);
     blocks.push(Block::Fold(t("cargos.as_json").to_owned(), vec![Block::Form(as_json)]));
+    let as_call = if again.is_some() { "cargos.job_as_call" } else { "cargos.as_call" };
     blocks.push(Block::Fold(
-        t("cargos.as_call").to_owned(),
+        t(as_call).to_owned(),
         calls(slug, &cargo.input_schema, example, &member.visit.origin),
     ));
     let schema = |name: &str, schema: &Value| {
@@ -247,7 +273,7 @@ pub(super) async fn submit(member: Member, Path(slug): Path<String>, posted: Pos
         Ok(input) => input,
         Err((field, message)) => {
             let status = Some(StatusCode::UNPROCESSABLE_ENTITY);
-            return show(&member, &slug, Some((&posted, field, message)), status).await;
+            return show(&member, &slug, &Map::new(), Some((&posted, field, message)), status).await;
         }
     };
     let mut body = json!({"workload": slug, "input": input});
@@ -262,7 +288,7 @@ pub(super) async fn submit(member: Member, Path(slug): Path<String>, posted: Pos
         Ok(Data { data }) => Redirect::to(&format!("/console/jobs/{}", data.id)).into_response(),
         Err(ApiFailure::Refused { status, problem }) if status.is_client_error() => {
             let (message, param) = (described(&problem).0, problem.param.unwrap_or_default());
-            show(&member, &slug, Some((&posted, param, message)), Some(status)).await
+            show(&member, &slug, &Map::new(), Some((&posted, param, message)), Some(status)).await
         }
         Err(failure) => member.failed(failure, &member.visit.path),
     }

@@ -25,7 +25,7 @@ use crate::{
     form::Posted,
     session::{OwnIsland, paths},
     texts::{fill, t},
-    view::{Block, Card, Cell, Field, Form, Kind, Pager, Table, Tone},
+    view::{Block, Card, Cell, Field, Form, Kind, Live, Pager, Table, Tone},
     web::{Member, done},
 };
 
@@ -71,11 +71,11 @@ pub(super) async fn list(member: Member) -> Response {
         Ok(answers) => answers,
         Err(failure) => return member.failed(failure, "/console/chat"),
     };
-    let heartbeat =
-        |island: &HostView| own.iter().find(|own| own.id == island.id).and_then(|own| own.heartbeat.as_ref());
+    let of = |island: &HostView| own.iter().find(|own| own.id == island.id);
+    let heartbeat = |island: &HostView| of(island).and_then(|own| own.heartbeat.as_ref());
     let mine: Vec<Card> = islands.iter().map(|island| card(island, heartbeat(island))).collect();
-    let mut blocks: Vec<Block> =
-        islands.iter().flat_map(|island| alerts(island, heartbeat(island))).collect();
+    let named = islands.iter().filter_map(|island| Some((island, of(island)?)));
+    let mut blocks: Vec<Block> = named.flat_map(|(island, own)| alerts(island, &own.alerts)).collect();
     blocks.push(Block::Heading(t("islands.own").to_owned()));
     blocks.push(if mine.is_empty() { Block::Text(t("islands.none").to_owned()) } else { Block::Cards(mine) });
     let code = Field::line("code", t("islands.code")).required().help(t("islands.code_help"));
@@ -157,7 +157,7 @@ pub(super) async fn pair(member: Member, posted: Posted) -> Response {
     let request = Pair { code: posted.get("code").to_owned() };
     match member.visit.api.post::<Data<HostView>>("/hosts/pair", &request).await {
         Ok(Data { data }) => done(&format!("/console/islands/{}", data.id), "paired"),
-        Err(failure) => member.failed(failure, "/console/islands"),
+        Err(failure) => member.again(failure, posted, "/console/islands", list).await,
     }
 }
 
@@ -165,63 +165,73 @@ pub(super) async fn pair(member: Member, posted: Posted) -> Response {
 pub(super) async fn get(member: Member, Path(id): Path<String>) -> Response {
     let api = &member.visit.api;
     let path = format!("/hosts/{}", encoded(&id));
-    let advice = format!("/island/recommendations?host_id={}", encoded(&id));
-    let answers =
-        futures::try_join!(api.get::<HostView>(&path), api.bare::<Vec<OwnIsland>>(paths::ISLANDS), async {
-            Ok(api.bare::<Recommendations>(&advice).await.ok())
-        },);
-    let (island, own, advice) = match answers {
+    let recommended = format!("/island/recommendations?host_id={}", encoded(&id));
+    let improved = format!("{path}/advice");
+    // The rest of the page is shown without advice, which only owners get.
+    let answers = futures::try_join!(
+        api.get::<HostView>(&path),
+        api.bare::<Vec<OwnIsland>>(paths::ISLANDS),
+        async { Ok(api.bare::<Recommendations>(&recommended).await.ok()) },
+        async { Ok(api.get::<Advice>(&improved).await.ok()) },
+    );
+    let (island, own, advice, improved) = match answers {
         Ok(answers) => answers,
         Err(failure) => return member.failed(failure, "/console/islands"),
     };
     let own = own.into_iter().find(|own| own.id == island.id);
     let heartbeat = own.as_ref().and_then(|own| own.heartbeat.as_ref());
-    let (tone, text) = badge(&island.status);
-    let mut blocks = Vec::new();
-    if own.is_some() {
-        blocks.extend(alerts(&island, heartbeat));
-    }
-    blocks.push(Block::Facts(vec![
-        (t("islands.status").to_owned(), Cell::Badge(tone, text)),
-        (t("islands.region").to_owned(), Cell::text(island.region.clone().unwrap_or_else(|| "–".to_owned()))),
-        (t("islands.karma").to_owned(), Cell::number(format!("{:.1} h", island.karma))),
-        (t("islands.seen").to_owned(), Cell::time(island.last_heartbeat_at)),
-        (t("islands.id").to_owned(), Cell::Code(island.id.to_string())),
-    ]));
-    if let Some(heartbeat) = heartbeat {
-        blocks.extend(load(heartbeat));
-    }
+    let mut now: Vec<Block> = own.iter().flat_map(|own| alerts(&island, &own.alerts)).collect();
+    now.push(about(&island));
+    now.extend(heartbeat.map(load).into_iter().flatten());
+    let mut blocks = if own.is_some() {
+        vec![Block::Live(Live { id: "now", address: member.visit.path.clone(), blocks: now })]
+    } else {
+        now
+    };
     blocks.extend(hardware(&island));
     if let Some(heartbeat) = heartbeat {
         blocks.push(refusals(heartbeat));
     }
-    if let Some(advice) = advice.filter(|_| own.is_some()) {
-        let rows = advice.recommendations.iter().take(10).map(|one| {
-            vec![
-                Cell::link(
-                    format!("/console/cargos/{}", encoded(&one.workload_slug.to_string())),
-                    one.workload_slug.to_string(),
-                ),
-                Cell::number(&one.estimated_earnings_per_job),
-                Cell::number(one.queued_demand),
-            ]
-        });
-        let columns = ["jobs.cargo", "islands.per_job", "islands.queued"];
-        let table = Table {
-            columns: columns.iter().map(|key| t(key).to_owned()).collect(),
-            rows: rows.collect(),
-            empty: t("islands.no_advice").to_owned(),
-            ..Table::default()
-        };
-        blocks.push(Block::Panel(t("islands.advice").to_owned(), vec![Block::Table(table)]));
-    }
+    blocks.extend(advice.filter(|_| own.is_some()).map(|advice| preload(&advice)));
     if own.is_some() {
-        // The rest of the page is shown without it.
-        let improved = api.get::<Advice>(&format!("{path}/advice")).await.ok();
         blocks.extend(improved.map(|advice| improvements(&advice)));
         blocks.push(control(&island, heartbeat.and_then(|heartbeat| heartbeat.control)));
     }
     member.page(island.name.clone(), "", blocks)
+}
+
+/// What everybody sees of an Island at once.
+fn about(island: &HostView) -> Block {
+    let (tone, text) = badge(&island.status);
+    Block::Facts(vec![
+        (t("islands.status").to_owned(), Cell::Badge(tone, text)),
+        (t("islands.region").to_owned(), Cell::text(island.region.clone().unwrap_or_default())),
+        (t("islands.karma").to_owned(), Cell::number(format!("{:.1} h", island.karma))),
+        (t("islands.seen").to_owned(), Cell::time(island.last_heartbeat_at)),
+        (t("islands.id").to_owned(), Cell::Code(island.id.to_string())),
+    ])
+}
+
+/// Which models to download before jobs need them.
+fn preload(advice: &Recommendations) -> Block {
+    let rows = advice.recommendations.iter().take(10).map(|one| {
+        vec![
+            Cell::link(
+                format!("/console/cargos/{}", encoded(&one.workload_slug.to_string())),
+                one.workload_slug.to_string(),
+            ),
+            Cell::number(&one.estimated_earnings_per_job),
+            Cell::number(one.queued_demand),
+        ]
+    });
+    let columns = ["jobs.cargo", "islands.per_job", "islands.queued"];
+    let table = Table {
+        columns: columns.iter().map(|key| t(key).to_owned()).collect(),
+        rows: rows.collect(),
+        empty: t("islands.no_advice").to_owned(),
+        ..Table::default()
+    };
+    Block::Panel(t("islands.advice").to_owned(), vec![Block::Table(table)])
 }
 
 /// Which one change would have earned more yesterday.
@@ -311,4 +321,26 @@ fn hardware(island: &HostView) -> Vec<Block> {
         Block::Panel(t("islands.hardware").to_owned(), vec![Block::Facts(facts)]),
         Block::Panel(t("islands.engines").to_owned(), vec![Block::Table(table)]),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// An Island in this state.
+    pub(super) fn island(status: &str) -> HostView {
+        let island = json!({
+            "id": "0192f1a0-0000-7000-8000-000000000000",
+            "name": "cellar",
+            "status": status,
+            "region": null,
+            "karma": 1.0,
+            "karma_score": 0.5,
+            "capabilities": null,
+            "last_heartbeat_at": null,
+        });
+        serde_json::from_value(island).expect("an Island")
+    }
 }

@@ -19,7 +19,7 @@ use island_protocol::{
 use serde_json::{Value, json};
 
 use self::timeline::{Step, steps};
-use super::{duration, keys::now, status};
+use super::{cargos::slugs, duration, keys::now, status};
 use crate::{
     backend::{ApiFailure, add_parameter, encoded},
     output,
@@ -67,8 +67,8 @@ impl Entered {
         (api, page)
     }
 
-    /// The form. `keys` is `None` for a session that may not list them.
-    fn form(self, keys: Option<Vec<KeyView>>) -> Form {
+    /// The form, which suggests Cargos. `keys` is `None` for a session that may not list them.
+    fn form(self, keys: Option<Vec<KeyView>>, cargos: Vec<String>) -> Form {
         let unset = |text| std::iter::once((String::new(), t(text).to_owned()));
         let states = JobStatus::ALL.iter().map(|state| (state.to_string(), status(*state).1));
         let states = Kind::Choice(unset("jobs.any").chain(states).collect());
@@ -85,7 +85,7 @@ impl Entered {
             PAGE,
             vec![
                 Field::new("status", t("jobs.status"), states).value(self.status),
-                Field::line("cargo", t("jobs.cargo")).value(self.cargo),
+                Field::new("cargo", t("jobs.cargo"), Kind::Suggested(cargos)).value(self.cargo),
                 Field::new("key", t("usage.key"), keys).value(self.key),
                 Field::new("from", t("jobs.from"), Kind::Date).value(self.from),
                 Field::new("until", t("jobs.until"), Kind::Date).value(self.until),
@@ -105,9 +105,10 @@ pub(super) async fn list(member: Member) -> Response {
     let entered = Entered::of(&member.visit);
     let (query, own) = entered.queries();
     let path = format!("/jobs?limit=25&offset={offset}{query}");
-    let (page, keys) = futures::join!(
+    let (page, keys, cargos) = futures::join!(
         member.visit.api.page::<JobSummary>(&path),
         member.visit.api.get::<Vec<KeyView>>("/api-keys"),
+        slugs(&member.visit),
     );
     let page = match page {
         Ok(page) => page,
@@ -135,7 +136,7 @@ pub(super) async fn list(member: Member) -> Response {
         ..Table::default()
     };
     let new = Block::Links(vec![("/console/cargos".to_owned(), t("jobs.new").to_owned())]);
-    let blocks = vec![new, Block::Form(entered.form(keys.ok())), Block::Table(table)];
+    let blocks = vec![new, Block::Form(entered.form(keys.ok(), cargos)), Block::Table(table)];
     member.page(t("jobs.title"), t("jobs.lead"), blocks)
 }
 
@@ -164,6 +165,7 @@ struct Job {
     frame: Frame,
     id: String,
     is_open: bool,
+    is_prose: bool,
     badge: (Tone, String),
     steps: Vec<Step>,
     /// When the page was made: its script shows times by this clock.
@@ -183,21 +185,23 @@ pub(super) async fn get(member: Member, Path(id): Path<String>) -> Response {
         Err(failure) => return member.failed(failure, "/console/jobs"),
     };
     let is_open = !job.status.is_final();
+    let result = result(&job);
+    let has_prose = result.iter().any(|block| matches!(block, Block::Prose(..)));
     let mut frame = member.frame(job.workload_slug.to_string());
-    if is_open {
-        frame.scripts = vec!["job.js"];
-    }
+    frame.scripts.extend(is_open.then_some("job.js"));
+    frame.scripts.extend(has_prose.then_some("prose.js"));
     html(&Job {
         frame,
         id: job.id.to_string(),
         is_open,
+        is_prose: is_prose(&job),
         badge: status(job.status),
         steps: steps(&job),
         now: now(),
         waiting: job.waiting_reason.clone().unwrap_or_default(),
         states: states(),
         before: before(&job),
-        result: result(&job),
+        result,
         after: after(&job, is_open),
     })
 }
@@ -240,6 +244,11 @@ fn before(job: &JobView) -> Vec<Block> {
     vec![Block::Facts(facts)]
 }
 
+/// Whether the text of a job is written by a language model, which marks lists and code in it.
+fn is_prose(job: &JobView) -> bool {
+    ["messages", "prompt"].iter().any(|name| job.input.contains_key(*name))
+}
+
 fn result(job: &JobView) -> Vec<Block> {
     if let Some(error) = &job.error {
         return vec![Block::Notice(Tone::Bad, format!("{} ({})", error.message, error.code))];
@@ -248,7 +257,12 @@ fn result(job: &JobView) -> Vec<Block> {
         return vec![Block::Facts(vec![(t("jobs.deleted").to_owned(), Cell::Time(at))])];
     }
     let Some(output) = &job.output else { return Vec::new() };
-    let mut blocks = output::blocks(job.id, output);
+    let mut blocks = match output {
+        Value::String(text) if is_prose(job) && output::recognize(text).is_none() => {
+            vec![output::prose(text)]
+        }
+        output => output::blocks(job.id, output),
+    };
     let download = format!("/console/jobs/{}/output", job.id);
     blocks.push(Block::Links(vec![(download, t("output.download_all").to_owned())]));
     blocks
@@ -269,10 +283,8 @@ fn after(job: &JobView, is_open: bool) -> Vec<Block> {
     let input = input.into_iter().filter(|block| !matches!(block, Block::Media(_)));
     blocks.push(Block::Fold(t("jobs.input").to_owned(), input.collect()));
     let path = format!("/console/jobs/{}", job.id);
-    blocks.push(Block::Links(vec![(
-        format!("/console/cargos/{}", encoded(&job.workload_slug.to_string())),
-        t("jobs.again").to_owned(),
-    )]));
+    let again = format!("/console/cargos/{}?job={}", encoded(&job.workload_slug.to_string()), job.id);
+    blocks.push(Block::Links(vec![(again, t("jobs.again").to_owned())]));
     if !is_open && job.data_deleted_at.is_none() {
         let delete = Form::button(format!("{path}/delete"), t("jobs.delete"), t("jobs.delete"));
         let delete = delete.bad().confirm(t("jobs.delete_confirm"));
@@ -380,6 +392,26 @@ mod tests {
             assert!(states[state.to_string()][0].is_string() && states[state.to_string()][1].is_string());
         }
         assert_eq!(states["loading"], json!([null, t("phase.loading")]));
+    }
+
+    #[test]
+    fn the_text_of_a_language_model_is_formatted() {
+        let is_formatted = |input: Value, output: Value| {
+            let job = json!({
+                "id": "0192f1a0-0000-7000-8000-000000000000",
+                "workload_slug": "some-cargo",
+                "status": JobStatus::Completed,
+                "input": input,
+                "output": output,
+                "created_at": "2026-11-26T10:00:00.000Z",
+            });
+            let job: JobView = serde_json::from_value(job).expect("a job");
+            result(&job).iter().any(|block| matches!(block, Block::Prose(..)))
+        };
+        assert!(is_formatted(json!({"messages": []}), json!("**x**")));
+        assert!(is_formatted(json!({"prompt": "x"}), json!("x")));
+        assert!(!is_formatted(json!({"audio": "x"}), json!("x")), "a transcript has no marks");
+        assert!(!is_formatted(json!({"prompt": "x"}), json!({"images": []})));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use axum::{
     body::Body,
-    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
     response::{IntoResponse as _, Redirect, Response},
 };
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
@@ -74,6 +74,10 @@ async fn form(visit: &Visit, problem: Option<(StatusCode, String)>, entered: Ent
     };
     let (status, text) = problem.unzip();
     let mut blocks: Vec<Block> = text.map(|text| Block::Notice(Tone::Bad, text)).into_iter().collect();
+    if let Some(url) = visit.console.public_url.as_ref().filter(|_| visit.keeps_no_session) {
+        blocks.push(Block::Notice(Tone::Warn, t("sign_in.unencrypted").to_owned()));
+        blocks.push(Block::Links(vec![(format!("{url}/console/sign-in"), url.clone())]));
+    }
     let next = || Field::hidden("next", entered.next);
     let key = Field::new("key", t("sign_in.key"), Kind::Secret).required().help(t("sign_in.key_help"));
     let mut panels = vec![Block::Panel(
@@ -116,9 +120,7 @@ fn target(next: &str) -> &str {
 fn signed_in(visit: &Visit, token: &str, next: &str) -> Response {
     let next = target(next);
     let mut response = continue_to(visit, next);
-    if let Some(cookie) = visit.console.cookies.set_session(token) {
-        response.headers_mut().append(header::SET_COOKIE, cookie);
-    }
+    visit.console.cookies.begin_session(token, response.headers_mut());
     response
 }
 
@@ -180,9 +182,7 @@ pub(super) async fn with_invitation(visit: Visit, Short(posted): Short) -> Respo
     ];
     let mut response =
         blocks_page(visit.frame(t("sign_in.created"), None), t("keys.once").to_owned(), blocks);
-    if let Some(cookie) = visit.console.cookies.set_session(&begun.token) {
-        response.headers_mut().append(header::SET_COOKIE, cookie);
-    }
+    visit.console.cookies.begin_session(&begun.token, response.headers_mut());
     response
 }
 
@@ -276,8 +276,11 @@ pub(super) async fn sign_out(visit: Visit) -> Response {
         return failed(&visit, None, failure, "/");
     }
     let mut response = Redirect::to("/").into_response();
-    if let Some(cookie) = visit.console.cookies.set_session("") {
-        response.headers_mut().append(header::SET_COOKIE, cookie);
+    visit.console.cookies.end_session(response.headers_mut());
+    // Conversations are kept in tabs. The script of this page removes its own; without TLS, browsers remove no others.
+    if visit.console.cookies.is_encrypted {
+        let storage = HeaderValue::from_static("\"storage\"");
+        response.headers_mut().insert(HeaderName::from_static("clear-site-data"), storage);
     }
     response
 }

@@ -15,7 +15,7 @@ use island_protocol::{
     time::Timestamp,
 };
 
-use super::{amount, keys::now};
+use super::{amount, cargos::slugs, keys::now};
 use crate::{
     backend::{ApiFailure, encoded},
     texts::{fill, t},
@@ -148,8 +148,9 @@ pub(super) async fn page(member: Member) -> Response {
         api.get::<AccountUsage>(&path),
         api.get::<Vec<KeyView>>("/api-keys"),
         api.get::<OwnQuotas>("/account/quotas"),
+        async { Ok(slugs(&member.visit).await) },
     );
-    let (usage, keys, quota) = match answers {
+    let (usage, keys, quota, cargos) = match answers {
         Ok(answers) => answers,
         Err(failure) => return member.failed(failure, "/console/usage"),
     };
@@ -171,7 +172,7 @@ pub(super) async fn page(member: Member) -> Response {
             .collect()
     });
     let mut blocks = vec![
-        Block::Form(filter(days, cargo, key, &keys)),
+        Block::Form(filter(days, cargo, key, &keys, cargos)),
         Block::Tiles(tiles),
         plot(t("usage.by_day"), &credits(cargo_of)),
         plot(t("usage.by_day_and_key"), &credits(key_of)),
@@ -190,7 +191,7 @@ pub(super) async fn page(member: Member) -> Response {
     member.page(t("usage.title"), t("usage.lead"), blocks)
 }
 
-fn filter(days: i64, cargo: &str, key: &str, keys: &[KeyView]) -> Form {
+fn filter(days: i64, cargo: &str, key: &str, keys: &[KeyView], cargos: Vec<String>) -> Form {
     let spans =
         SPANS.iter().map(|days| (days.to_string(), fill("usage.days", &[("days", &days.to_string())])));
     let all = std::iter::once((String::new(), t("usage.all_keys").to_owned()));
@@ -199,7 +200,7 @@ fn filter(days: i64, cargo: &str, key: &str, keys: &[KeyView]) -> Form {
         "/console/usage",
         vec![
             Field::new("days", t("usage.span"), Kind::Choice(spans.collect())).value(days.to_string()),
-            Field::line("cargo", t("jobs.cargo")).value(cargo),
+            Field::new("cargo", t("jobs.cargo"), Kind::Suggested(cargos)).value(cargo),
             Field::new("key", t("usage.key"), Kind::Choice(keys.collect())).value(key),
         ],
     )
@@ -224,6 +225,22 @@ fn table(column: &str, sums: &[(String, Sum)]) -> Table {
     }
 }
 
+fn island_of(earned: &IslandEarnings) -> String {
+    earned.name.clone().unwrap_or_else(|| t("earnings.unnamed").to_owned())
+}
+
+fn device_of(earned: &IslandEarnings) -> String {
+    earned.device.clone().unwrap_or_else(|| t("earnings.no_device").to_owned())
+}
+
+/// What was earned on each day, by a name.
+fn earned_by(days: &[Statement], name: fn(&IslandEarnings) -> String) -> Vec<Day> {
+    let amounts = |day: &Statement| -> Vec<(String, f64)> {
+        day.earned.iter().map(|earned| (name(earned), amount(earned.amount))).collect()
+    };
+    days.iter().map(|day| (day.from, amounts(day))).collect()
+}
+
 /// `GET /console/earnings`.
 pub(super) async fn earnings(member: Member) -> Response {
     let path = statement_path(now().month_begin(), now().plus_ms(1));
@@ -232,14 +249,8 @@ pub(super) async fn earnings(member: Member) -> Response {
         Ok(answers) => answers,
         Err(failure) => return member.failed(failure, "/console/islands"),
     };
-    let of_islands = |day: &Statement| -> Day {
-        let name =
-            |earned: &IslandEarnings| earned.name.clone().unwrap_or_else(|| t("earnings.unnamed").to_owned());
-        (day.from, day.earned.iter().map(|earned| (name(earned), amount(earned.amount))).collect())
-    };
-    let days: Vec<Day> = days.iter().map(of_islands).collect();
     let rows = month.earned.iter().map(|earned| {
-        let name = earned.name.clone().unwrap_or_else(|| t("earnings.unnamed").to_owned());
+        let name = island_of(earned);
         vec![
             earned
                 .host_id
@@ -261,7 +272,8 @@ pub(super) async fn earnings(member: Member) -> Response {
     };
     let blocks = vec![
         Block::Tiles(vec![Tile::new(t("earnings.month"), Cell::Credits(total))]),
-        plot(t("earnings.by_day"), &days),
+        plot(t("earnings.by_day"), &earned_by(&days, island_of)),
+        plot(t("earnings.by_day_and_device"), &earned_by(&days, device_of)),
         Block::Panel(t("earnings.this_month").to_owned(), vec![Block::Table(table)]),
     ];
     member.page(t("earnings.title"), t("earnings.lead"), blocks)
@@ -356,6 +368,33 @@ mod tests {
         };
         let days = each_day(&usage, |row| vec![(cargo_of(row), amount(row.amount))]);
         assert_eq!(days.iter().map(|(_, amounts)| amounts.len()).collect::<Vec<_>>(), [2, 0, 1]);
+    }
+
+    #[test]
+    fn earnings_are_summed_by_island_and_by_device() {
+        let earned = |name: Option<&str>, device: Option<&str>, credits: i64| IslandEarnings {
+            host_id: None,
+            name: name.map(str::to_owned),
+            device: device.map(str::to_owned),
+            jobs: 1,
+            amount: MicroCredits::from_credits(credits),
+        };
+        let day = Statement {
+            account: island_protocol::ids::AccountId(Uuid::nil()),
+            from: Timestamp::from_unix_ms(0),
+            until: Timestamp::from_unix_ms(DAY_MS),
+            opening: MicroCredits::ZERO,
+            closing: MicroCredits::ZERO,
+            totals: Vec::new(),
+            earned: vec![earned(Some("cellar"), Some("cpu"), 1), earned(Some("cellar"), None, 2)],
+            spent: Vec::new(),
+        };
+        let names = |name: fn(&IslandEarnings) -> String| -> Vec<String> {
+            let (_, amounts) = earned_by(std::slice::from_ref(&day), name).remove(0);
+            amounts.into_iter().map(|(name, _)| name).collect()
+        };
+        assert_eq!(names(island_of), ["cellar", "cellar"]);
+        assert_eq!(names(device_of), ["cpu", t("earnings.no_device")]);
     }
 
     #[test]

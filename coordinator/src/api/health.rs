@@ -29,6 +29,13 @@ pub(super) async fn ready(State(api): State<Arc<Api>>) -> (StatusCode, Json<Heal
     report(parts.iter().all(|(holds, _)| *holds), &parts)
 }
 
+/// How many problems the network has that operators look after: the fabric is away, or maintenance goes on. Without the database there are
+/// no pages that show it.
+pub(super) fn problems(api: &Api) -> usize {
+    let has_fabric = api.execution.context().link.connectivity().latest().connected;
+    usize::from(!has_fabric) + usize::from(api.network.state().maintenance.is_some())
+}
+
 async fn reachable(api: &Api) -> (bool, bool) {
     let context = api.execution.context();
     let has_database = matches!(timeout(PATIENCE, context.store.ping()).await, Ok(Ok(())));

@@ -1,6 +1,8 @@
 //! What the console needs beyond the API: sessions, the links that begin them, and sign-in with a provider. These routes
 //! are reached in this process only.
 
+mod alerts;
+
 use std::sync::Arc;
 
 use axum::{
@@ -10,12 +12,13 @@ use axum::{
 };
 use island_console::{
     OnBehalf,
-    session::{Begun, Offer, OwnIsland, Provider, SignIn, Who, paths},
+    session::{Attention, Begun, Offer, OwnIsland, Provider, SignIn, Who, paths},
 };
 use island_protocol::{fabric::Heartbeat, problem::Code};
 use tokio::time::Instant;
 
-use super::{Api, ApiError, auth::Caller, body, client::Client, login, query::Query};
+use self::alerts::alerts;
+use super::{Api, ApiError, auth::Caller, body, client::Client, health, login, query::Query};
 use crate::{
     secret,
     storage::{StoreError, account, commit, ledger, session},
@@ -37,10 +40,16 @@ pub(super) fn routes() -> Router<Arc<Api>> {
 
 /// The account of a session.
 async fn who(State(api): State<Arc<Api>>, caller: Caller) -> Result<Json<Who>, ApiError> {
-    let reader = api.execution.context().store.reader();
+    let context = api.execution.context();
+    let reader = context.store.reader();
     let about = account::get(reader, caller.account).await?;
     let about = about.ok_or(StoreError::Corrupt { what: "account_id" })?;
     let credits = ledger::balance(reader, caller.account).await?;
+    let own = context.fleet.of_account(caller.account, Instant::now());
+    let attention = Attention {
+        islands: own.iter().map(|(_, status, heartbeat)| alerts(status, heartbeat.as_deref()).len()).sum(),
+        network: if caller.operator { health::problems(&api) } else { 0 },
+    };
     Ok(Json(Who {
         account: caller.account,
         email: about.email,
@@ -48,6 +57,7 @@ async fn who(State(api): State<Arc<Api>>, caller: Caller) -> Result<Json<Who>, A
         operator: caller.operator,
         key: caller.key,
         scopes: caller.scopes.list(),
+        attention,
     }))
 }
 
@@ -108,8 +118,9 @@ async fn end(State(api): State<Arc<Api>>, Extension(of): Extension<OnBehalf>) ->
 /// The Islands of the account, with what they sent last.
 async fn islands(State(api): State<Arc<Api>>, caller: Caller) -> Json<Vec<OwnIsland>> {
     let islands = api.execution.context().fleet.of_account(caller.account, Instant::now());
-    let own = |(id, heartbeat): (_, Option<Arc<Heartbeat>>)| OwnIsland {
+    let own = |(id, status, heartbeat): (_, &str, Option<Arc<Heartbeat>>)| OwnIsland {
         id,
+        alerts: alerts(status, heartbeat.as_deref()),
         heartbeat: heartbeat.map(Arc::unwrap_or_clone),
     };
     Json(islands.into_iter().map(own).collect())

@@ -1,15 +1,10 @@
 //! Sign-in with a real OpenID Connect provider.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{BufRead as _, BufReader, Read as _},
-    net::{Ipv4Addr, TcpListener},
-    process::{Child, ChildStdout, Command, Stdio},
-};
+use std::{collections::BTreeMap, fs, net::Ipv4Addr};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use island_coordinator::config::Oidc;
+use island_testing::oidc::{Provider, free_port};
 use reqwest::{Client, Method, Url, redirect::Policy};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -20,45 +15,9 @@ use crate::support::{
     network::Network,
 };
 
-/// A free port of this machine.
-fn port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("an address").port()
-}
-
-/// The provider. It ends with its standard input.
-struct Provider {
-    child: Child,
-    /// Open as long as the provider may write to it.
-    _output: BufReader<ChildStdout>,
-}
-
-impl Provider {
-    fn start(port: u16, redirect: &str) -> Self {
-        let root = island_testing::workspace();
-        let modules = root.join(".tools/node/node_modules");
-        assert!(modules.join("oidc-provider").exists(), "run `scripts/setup.sh test` first");
-        let mut command = Command::new("node");
-        command.arg(root.join("coordinator/tests/oidc_provider.cjs")).arg(modules).arg(port.to_string());
-        command.arg(redirect).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().expect("node starts");
-        let mut output = BufReader::new(child.stdout.take().expect("its output"));
-        let ready = output.by_ref().lines().map_while(Result::ok).any(|line| line == "ready");
-        assert!(ready, "the provider starts");
-        Self { child, _output: output }
-    }
-}
-
-impl Drop for Provider {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
 /// A network with sign-in for people of `example.org`.
 async fn start() -> (Network, Provider) {
-    let (own, provider) = (port(), port());
+    let (own, provider) = (free_port(), free_port());
     let url = format!("http://127.0.0.1:{own}");
     let running = Provider::start(provider, &format!("{url}/api/v1/login/callback"));
     let folder = tempfile::tempdir().expect("folder");
@@ -145,7 +104,7 @@ impl Browser {
     /// Signs in as the person with this address. Returns the code, or the answer of the page at which it ended.
     async fn sign_in(&mut self, network: &Network, email: &str, verifier: &str) -> Result<String, Value> {
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(verifier));
-        let (port, begin) = (port(), format!("{}/login", network.url));
+        let (port, begin) = (free_port(), format!("{}/login", network.url));
         let waits = format!("http://127.0.0.1:{port}/");
         let port = port.to_string();
         let begin = Url::parse_with_params(&begin, [("port", &port), ("challenge", &challenge)]).expect("an address");

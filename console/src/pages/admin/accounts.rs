@@ -17,7 +17,7 @@ use crate::{
     form::Posted,
     texts::{fill, t},
     view::{Block, Cell, Field, Form, Kind, Pager, Table, Tile, Tone},
-    web::{Member, described, done},
+    web::{Member, done},
 };
 
 const PAGE: &str = "/console/admin/accounts";
@@ -93,10 +93,7 @@ pub(super) async fn create(Operator(member): Operator, posted: Posted) -> Respon
             blocks.push(Block::Notice(Tone::Warn, t("keys.once").to_owned()));
             show(&member, blocks).await
         }
-        Err(ApiFailure::Refused { problem, .. }) => {
-            show(&member, vec![Block::Notice(Tone::Bad, described(&problem).0)]).await
-        }
-        Err(failure) => member.failed(failure, PAGE),
+        Err(failure) => member.again(failure, posted, PAGE, |member| list(Operator(member))).await,
     }
 }
 
@@ -249,25 +246,36 @@ pub(super) async fn change(
 ) -> Response {
     let (path, page) =
         (format!("/admin/accounts/{}/{verb}", encoded(&id)), format!("{PAGE}/{}", encoded(&id)));
-    let (body, what) = match verb.as_str() {
-        "grants" => (json!({"amount": posted.number("amount"), "reason": posted.get("reason")}), "granted"),
-        "deductions" => {
-            (json!({"amount": posted.number("amount"), "reason": posted.get("reason")}), "deducted")
-        }
-        "quotas" => (quotas(&posted), "quotas_set"),
+    let amount = || json!({"amount": posted.number("amount"), "reason": posted.get("reason")});
+    let changed = match verb.as_str() {
+        "grants" => post(&member, &path, &amount(), &page, "granted").await,
+        "deductions" => post(&member, &path, &amount(), &page, "deducted").await,
+        "quotas" => post(&member, &path, &quotas(&posted), &page, "quotas_set").await,
         "refund" => {
             let path = format!("/admin/jobs/{}/refund", encoded(posted.get("job")));
-            return post_reason(&member, &path, &posted, &page, "refunded").await;
+            post_reason(&member, &path, &posted, &page, "refunded").await
         }
-        "suspend" => return post_reason(&member, &path, &posted, &page, "suspended").await,
-        "resume" => return post_reason(&member, &path, &posted, &page, "resumed").await,
-        "close" => return post_reason(&member, &path, &posted, &page, "closed").await,
+        "suspend" => post_reason(&member, &path, &posted, &page, "suspended").await,
+        "resume" => post_reason(&member, &path, &posted, &page, "resumed").await,
+        "close" => post_reason(&member, &path, &posted, &page, "closed").await,
         _ => return not_found(),
     };
-    match member.visit.api.post::<Data<IgnoredAny>>(&path, &body).await {
-        Ok(_) => done(&page, what),
-        Err(failure) => member.failed(failure, &page),
+    match changed {
+        Ok(response) => response,
+        Err(failure) => member.again(failure, posted, &page, |member| get(Operator(member), Path(id))).await,
     }
+}
+
+/// Posts to a route of the API, and leads back.
+async fn post(
+    member: &Member,
+    path: &str,
+    body: &serde_json::Value,
+    back: &str,
+    what: &str,
+) -> Result<Response, ApiFailure> {
+    member.visit.api.post::<Data<IgnoredAny>>(path, body).await?;
+    Ok(done(back, what))
 }
 
 fn quotas(posted: &Posted) -> serde_json::Value {
@@ -293,7 +301,10 @@ pub(super) async fn revoke_key(
     let path = format!("/admin/api-keys/{}/revoke", encoded(&id));
     match member.visit.api.post::<Data<RevokedKey>>(&path, &body).await {
         Ok(_) => done(&page, "revoked"),
-        Err(failure) => member.failed(failure, &page),
+        Err(failure) => {
+            let account = posted.get("account").to_owned();
+            member.again(failure, posted, &page, |member| get(Operator(member), Path(account))).await
+        }
     }
 }
 

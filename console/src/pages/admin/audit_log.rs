@@ -3,7 +3,7 @@
 use axum::response::Response;
 use island_protocol::api::admin::AuditEntry;
 
-use super::Operator;
+use super::{Operator, account_id};
 use crate::{
     backend::{add_parameter, encoded},
     texts::{find, t},
@@ -16,9 +16,13 @@ const PAGE: &str = "/console/admin/audit-log";
 /// `GET /console/admin/audit-log`.
 pub(super) async fn list(Operator(member): Operator) -> Response {
     let account = member.visit.param("account").unwrap_or_default().to_owned();
+    let id = match account_id(&member, &account).await {
+        Ok(id) => id,
+        Err(failure) => return member.failed(failure, PAGE),
+    };
     let mut path = format!("/admin/audit-log?limit=50&offset={}", member.visit.offset());
     if !account.is_empty() {
-        add_parameter(&mut path, "account", &account);
+        add_parameter(&mut path, "account", &id);
     }
     let page = match member.visit.api.page::<AuditEntry>(&path).await {
         Ok(page) => page,
@@ -57,7 +61,7 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
         pager: Pager::new(&format!("{PAGE}?{query}"), page.meta),
         ..Table::default()
     };
-    let filter = Form::filter(PAGE, vec![Field::line("account", t("admin.account_id")).value(account)]);
+    let filter = Form::filter(PAGE, vec![Field::line("account", t("admin.account_filter")).value(account)]);
     let mut frame = member.frame(t("audit.title"));
     frame.is_wide = true;
     blocks_page(frame, t("audit.lead").to_owned(), vec![Block::Form(filter), Block::Table(table)])

@@ -69,5 +69,9 @@ pub(super) async fn switch(
         "enable" => "enabled",
         _ => return not_found(),
     };
-    post_reason(&member, &format!("/admin/cargos/{}/{verb}", encoded(&slug)), &posted, PAGE, what).await
+    let path = format!("/admin/cargos/{}/{verb}", encoded(&slug));
+    match post_reason(&member, &path, &posted, PAGE, what).await {
+        Ok(response) => response,
+        Err(failure) => member.again(failure, posted, PAGE, |member| list(Operator(member))).await,
+    }
 }

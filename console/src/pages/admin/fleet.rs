@@ -7,7 +7,7 @@ use island_protocol::api::{
 };
 use serde::de::IgnoredAny;
 
-use super::{Operator, not_found, post_reason};
+use super::{OPERATOR, Operator, account_id, not_found, post_reason};
 use crate::{
     backend::{add_parameter, encoded},
     form::Posted,
@@ -23,12 +23,18 @@ const PAGE: &str = "/console/admin/fleet";
 pub(super) async fn list(Operator(member): Operator) -> Response {
     let [account, text, state] =
         ["account", "q", "status"].map(|name| member.visit.param(name).unwrap_or_default().to_owned());
+    let id = match account_id(&member, &account).await {
+        Ok(id) => id,
+        Err(failure) => return member.failed(failure, PAGE),
+    };
     let mut path = format!("/admin/hosts?limit=25&offset={}", member.visit.offset());
     let mut address = format!("{PAGE}?");
-    for (name, value) in [("account", &account), ("q", &text), ("status", &state)] {
-        if !value.is_empty() {
+    for (name, entered, value) in
+        [("account", &account, &id), ("q", &text, &text), ("status", &state, &state)]
+    {
+        if !entered.is_empty() {
             add_parameter(&mut path, name, value);
-            address = format!("{address}{name}={}&", encoded(value));
+            address = format!("{address}{name}={}&", encoded(entered));
         }
     }
     let page = match member.visit.api.page::<AdminHost>(&path).await {
@@ -82,12 +88,14 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
         vec![
             Field::line("q", t("islands.search")).value(text),
             Field::new("status", t("islands.status"), Kind::Choice(states())).value(state),
-            Field::line("account", t("admin.account_id")).value(account),
+            Field::line("account", t("admin.account_filter")).value(account),
         ],
     );
     let mut frame = member.frame(t("fleet.title"));
     frame.is_wide = true;
-    let mut blocks = vec![Block::Form(filter), Block::Table(table)];
+    let mut blocks: Vec<Block> =
+        member.dashboards(&[(OPERATOR, "admin.grafana_operator")]).into_iter().collect();
+    blocks.extend([Block::Form(filter), Block::Table(table)]);
     if !page.data.is_empty() {
         blocks.push(Block::Panel(t("admin.annotate").to_owned(), vec![Block::Form(annotation(&page.data))]));
     }
@@ -151,17 +159,19 @@ pub(super) async fn change(
     posted: Posted,
 ) -> Response {
     let path = format!("/admin/hosts/{}/{verb}", encoded(&id));
-    match verb.as_str() {
+    let changed = match verb.as_str() {
         "suspend" => post_reason(&member, &path, &posted, PAGE, "suspended").await,
         "resume" => post_reason(&member, &path, &posted, PAGE, "resumed").await,
         "annotate" => {
             let path = format!("/admin/hosts/{}/annotate", encoded(posted.get("id")));
-            match member.visit.api.post::<Data<IgnoredAny>>(&path, &annotated(&posted)).await {
-                Ok(_) => done(PAGE, "annotated"),
-                Err(failure) => member.failed(failure, PAGE),
-            }
+            let changed = member.visit.api.post::<Data<IgnoredAny>>(&path, &annotated(&posted)).await;
+            changed.map(|_| done(PAGE, "annotated"))
         }
-        _ => not_found(),
+        _ => return not_found(),
+    };
+    match changed {
+        Ok(response) => response,
+        Err(failure) => member.again(failure, posted, PAGE, |member| list(Operator(member))).await,
     }
 }
 

@@ -6,12 +6,12 @@ use serde_json::json;
 
 use super::{Operator, post_reason};
 use crate::{
-    backend::{ApiFailure, encoded},
+    backend::encoded,
     form::Posted,
     pages::keys::now,
     texts::{fill, t},
     view::{Block, Cell, Field, Form, Kind, Pager, Table, Tone},
-    web::{Member, described},
+    web::Member,
 };
 
 const PAGE: &str = "/console/admin/invitations";
@@ -85,15 +85,15 @@ pub(super) async fn create(Operator(member): Operator, posted: Posted) -> Respon
             blocks.push(Block::Notice(Tone::Warn, t("invitations.once").to_owned()));
             show(&member, blocks).await
         }
-        Err(ApiFailure::Refused { problem, .. }) => {
-            show(&member, vec![Block::Notice(Tone::Bad, described(&problem).0)]).await
-        }
-        Err(failure) => member.failed(failure, PAGE),
+        Err(failure) => member.again(failure, posted, PAGE, |member| list(Operator(member))).await,
     }
 }
 
 /// `POST /console/admin/invitations/:id/revoke`.
 pub(super) async fn revoke(Operator(member): Operator, Path(id): Path<String>, posted: Posted) -> Response {
-    post_reason(&member, &format!("/admin/invitations/{}/revoke", encoded(&id)), &posted, PAGE, "revoked")
-        .await
+    let path = format!("/admin/invitations/{}/revoke", encoded(&id));
+    match post_reason(&member, &path, &posted, PAGE, "revoked").await {
+        Ok(response) => response,
+        Err(failure) => member.again(failure, posted, PAGE, |member| list(Operator(member))).await,
+    }
 }

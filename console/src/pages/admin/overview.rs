@@ -8,7 +8,7 @@ use island_protocol::api::{
 };
 use serde::de::IgnoredAny;
 
-use super::{Operator, not_found, post_reason};
+use super::{JOBS, OPERATOR, OWNER, Operator, not_found, post_reason};
 use crate::{
     backend::encoded,
     form::Posted,
@@ -19,6 +19,9 @@ use crate::{
 };
 
 const PAGE: &str = "/console/admin";
+/// Those of `packaging/dashboards`, by their ids.
+const DASHBOARDS: [(&str, &str); 3] =
+    [(OPERATOR, "admin.grafana_operator"), (JOBS, "admin.grafana_jobs"), (OWNER, "admin.grafana_owner")];
 
 /// `GET /console/admin`.
 pub(super) async fn page(Operator(member): Operator) -> Response {
@@ -42,9 +45,7 @@ pub(super) async fn page(Operator(member): Operator) -> Response {
         Tile::new(t("network.jobs"), Cell::number(stats.jobs_completed)),
     ]);
     let mut blocks = vec![Block::Tiles(tiles)];
-    if let Some(grafana) = &member.visit.console.grafana {
-        blocks.push(Block::Links(vec![(grafana.clone(), t("admin.grafana").to_owned())]));
-    }
+    blocks.extend(member.dashboards(&DASHBOARDS));
     blocks.push(match &state.maintenance {
         None => Block::Panel(
             t("admin.maintenance").to_owned(),
@@ -108,7 +109,10 @@ pub(super) async fn maintenance(
         "end" => ("/admin/maintenance/end", "maintenance_ended"),
         _ => return not_found(),
     };
-    post_reason(&member, path, &posted, PAGE, what).await
+    match post_reason(&member, path, &posted, PAGE, what).await {
+        Ok(response) => response,
+        Err(failure) => member.again(failure, posted, PAGE, |member| page(Operator(member))).await,
+    }
 }
 
 /// `POST /console/admin/notices`.
@@ -120,7 +124,7 @@ pub(super) async fn create_notice(Operator(member): Operator, posted: Posted) ->
     };
     match member.visit.api.post::<Data<Notice>>("/admin/notices", &notice).await {
         Ok(_) => done(PAGE, "announced"),
-        Err(failure) => member.failed(failure, PAGE),
+        Err(failure) => member.again(failure, posted, PAGE, |member| page(Operator(member))).await,
     }
 }
 
@@ -130,5 +134,26 @@ pub(super) async fn remove_notice(Operator(member): Operator, Path(id): Path<Str
     match member.visit.api.delete::<Data<IgnoredAny>>(&path).await {
         Ok(_) => done(PAGE, "removed"),
         Err(failure) => member.failed(failure, PAGE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn dashboards_are_those_that_are_shipped() {
+        let files = [
+            include_str!("../../../../packaging/dashboards/operator.json"),
+            include_str!("../../../../packaging/dashboards/jobs.json"),
+            include_str!("../../../../packaging/dashboards/owner.json"),
+        ];
+        let uid = |file: &str| {
+            let file: Value = serde_json::from_str(file).expect("JSON");
+            file["uid"].as_str().expect("an id").to_owned()
+        };
+        assert_eq!(files.map(uid), DASHBOARDS.map(|(id, _)| id.to_owned()));
     }
 }

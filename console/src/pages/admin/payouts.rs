@@ -66,7 +66,7 @@ pub(super) async fn create(Operator(member): Operator, posted: Posted) -> Respon
     }
     match member.visit.api.post::<Data<PayoutDetails>>("/admin/payouts", &body).await {
         Ok(Data { data }) => done(&format!("{PAGE}/{}", data.payout.id), "exported"),
-        Err(failure) => member.failed(failure, PAGE),
+        Err(failure) => member.again(failure, posted, PAGE, |member| list(Operator(member))).await,
     }
 }
 
@@ -125,6 +125,10 @@ pub(super) async fn end(
         "cancel" => "cancelled",
         _ => return not_found(),
     };
-    let id = encoded(&id);
-    post_reason(&member, &format!("/admin/payouts/{id}/{verb}"), &posted, &format!("{PAGE}/{id}"), what).await
+    let (path, page) =
+        (format!("/admin/payouts/{}/{verb}", encoded(&id)), format!("{PAGE}/{}", encoded(&id)));
+    match post_reason(&member, &path, &posted, &page, what).await {
+        Ok(response) => response,
+        Err(failure) => member.again(failure, posted, &page, |member| get(Operator(member), Path(id))).await,
+    }
 }

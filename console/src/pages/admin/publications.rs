@@ -95,7 +95,10 @@ pub(super) async fn decide(
         "reject" => "rejected",
         _ => return not_found(),
     };
-    let id = encoded(&id);
-    post_reason(&member, &format!("/admin/publications/{id}/{verb}"), &posted, &format!("{PAGE}/{id}"), what)
-        .await
+    let (path, page) =
+        (format!("/admin/publications/{}/{verb}", encoded(&id)), format!("{PAGE}/{}", encoded(&id)));
+    match post_reason(&member, &path, &posted, &page, what).await {
+        Ok(response) => response,
+        Err(failure) => member.again(failure, posted, &page, |member| get(Operator(member), Path(id))).await,
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::response::Response;
 use island_protocol::api::admin::{Queue, WaitingJob};
 
-use super::Operator;
+use super::{JOBS, Operator, account_id};
 use crate::{
     backend::{add_parameter, encoded},
     texts::t,
@@ -19,14 +19,21 @@ const PAGE: &str = "/console/admin/queue";
 pub(super) async fn list(Operator(member): Operator) -> Response {
     let [cargo, reason, account] =
         ["cargo", "reason", "account"].map(|name| member.visit.param(name).unwrap_or_default().to_owned());
-    let mut path = format!("/admin/queue?limit=25&offset={}", member.visit.offset());
+    let id = match account_id(&member, &account).await {
+        Ok(id) => id,
+        Err(failure) => return member.failed(failure, PAGE),
+    };
+    let offset = member.visit.offset();
+    let mut path = format!("/admin/queue?limit=25&offset={offset}");
     let mut address = format!("{PAGE}?");
-    for (name, parameter, value) in
-        [("cargo", "workload", &cargo), ("reason", "reason", &reason), ("account", "account", &account)]
-    {
-        if !value.is_empty() {
+    for (name, parameter, entered, value) in [
+        ("cargo", "workload", &cargo, &cargo),
+        ("reason", "reason", &reason, &reason),
+        ("account", "account", &account, &id),
+    ] {
+        if !entered.is_empty() {
             add_parameter(&mut path, parameter, value);
-            address = format!("{address}{name}={}&", encoded(value));
+            address = format!("{address}{name}={}&", encoded(entered));
         }
     }
     let queue = match member.visit.api.bare::<Queue>(&path).await {
@@ -35,7 +42,12 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
     };
     let row = |job: &WaitingJob| {
         vec![
-            Cell::Code(job.id.to_string()),
+            // An operator reads their own jobs, and no others.
+            if job.account == member.who.account {
+                Cell::link(format!("/console/jobs/{}", job.id), job.id.to_string())
+            } else {
+                Cell::Code(job.id.to_string())
+            },
             Cell::text(job.workload_slug.to_string()),
             Cell::link(
                 format!("/console/admin/accounts/{}", job.account),
@@ -52,6 +64,8 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
         rows: queue.data.iter().map(row).collect(),
         empty: t("queue.none").to_owned(),
         pager: Pager::new(&address, queue.meta),
+        refresh: Some(format!("{address}offset={offset}")),
+        id: "queue",
         ..Table::default()
     };
     let total: u64 = queue.cargos.values().sum();
@@ -70,20 +84,21 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
         vec![
             Field::new("cargo", t("jobs.cargo"), names(&cargos, &cargo)).value(cargo),
             Field::new("reason", t("queue.reason"), names(&queue.reasons, &reason)).value(reason),
-            Field::line("account", t("admin.account_id")).value(account),
+            Field::line("account", t("admin.account_filter")).value(account),
         ],
     );
     let mut frame = member.frame(t("queue.title"));
     frame.is_wide = true;
-    let blocks = vec![
-        Block::Tiles(vec![Tile::new(t("admin.waiting"), Cell::number(total))]),
+    let mut blocks = vec![Block::Tiles(vec![Tile::new(t("admin.waiting"), Cell::number(total))])];
+    blocks.extend(member.dashboards(&[(JOBS, "admin.grafana_jobs")]));
+    blocks.extend([
         Block::Columns(vec![
             Block::Panel(t("queue.by_reason").to_owned(), vec![Block::Table(by_reason)]),
             Block::Panel(t("queue.by_cargo").to_owned(), vec![Block::Table(by_cargo)]),
         ]),
         Block::Form(filter),
         Block::Table(table),
-    ];
+    ]);
     blocks_page(frame, t("queue.lead").to_owned(), blocks)
 }
 

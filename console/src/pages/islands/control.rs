@@ -70,23 +70,12 @@ pub(in crate::pages) async fn order(member: Member, Path((id, verb)): Path<(Stri
 #[cfg(test)]
 mod tests {
     use askama::Template as _;
-    use serde_json::json;
 
     use super::*;
+    use crate::pages::islands::tests::island;
 
     fn html(status: &str, state: Option<ControlState>) -> String {
-        let island = json!({
-            "id": "0192f1a0-0000-7000-8000-000000000000",
-            "name": "cellar",
-            "status": status,
-            "region": null,
-            "karma": 1.0,
-            "karma_score": 0.5,
-            "capabilities": null,
-            "last_heartbeat_at": null,
-        });
-        let island: HostView = serde_json::from_value(island).expect("an Island");
-        control(&island, state).render().expect("rendered")
+        control(&island(status), state).render().expect("rendered")
     }
 
     #[test]

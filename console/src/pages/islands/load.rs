@@ -8,40 +8,26 @@ use island_protocol::{
 
 use crate::{
     pages::{duration, jobs::phase, megabytes},
+    session::Alert,
     texts::{fill, t},
     view::{Block, Cell, Table, Tile, Tone},
 };
 
-/// Degrees Celsius above which a GPU is named as hot.
-const HOT_C: u32 = 85;
-/// Part of the disk above which it is named as full.
-const FULL: f64 = 0.95;
 /// Files of models in one page, the largest first.
 const MODELS: usize = 30;
 
-/// What an owner should know at once.
-pub(super) fn alerts(island: &HostView, heartbeat: Option<&Heartbeat>) -> Vec<Block> {
-    let mut alerts = Vec::new();
-    let mut add = |tone, key: &str, value: &str| {
-        alerts.push(Block::Notice(tone, fill(key, &[("name", &island.name), ("value", value)])));
+/// What an owner should know at once, in words.
+pub(super) fn alerts(island: &HostView, alerts: &[Alert]) -> Vec<Block> {
+    let notice = |alert: &Alert| {
+        let (tone, key, value) = match alert {
+            Alert::Offline => (Tone::Bad, "alert.offline", String::new()),
+            Alert::Suspended => (Tone::Bad, "alert.suspended", String::new()),
+            Alert::Hot(degrees) => (Tone::Warn, "alert.hot", degrees.to_string()),
+            Alert::DiskFull(free_gb) => (Tone::Warn, "alert.disk", format!("{free_gb:.0}")),
+        };
+        Block::Notice(tone, fill(key, &[("name", &island.name), ("value", &value)]))
     };
-    if island.status == "offline" {
-        add(Tone::Bad, "alert.offline", "");
-    }
-    if island.status == "suspended" {
-        add(Tone::Bad, "alert.suspended", "");
-    }
-    let Some(heartbeat) = heartbeat else { return alerts };
-    let hot =
-        heartbeat.gpus.iter().filter_map(|gpu| gpu.temperature_c).filter(|degrees| *degrees > HOT_C).max();
-    if let Some(degrees) = hot {
-        add(Tone::Warn, "alert.hot", &degrees.to_string());
-    }
-    let system = &heartbeat.system;
-    if system.disk_total_gb > 0.0 && system.disk_used_gb / system.disk_total_gb > FULL {
-        add(Tone::Warn, "alert.disk", &format!("{:.0}", system.disk_total_gb - system.disk_used_gb));
-    }
-    alerts
+    alerts.iter().map(notice).collect()
 }
 
 /// What an Island does now.
@@ -153,7 +139,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::texts;
+    use crate::{pages::islands::tests::island, texts};
 
     /// What an Island sends, with some values changed.
     fn heartbeat(changes: impl FnOnce(&mut serde_json::Value)) -> Heartbeat {
@@ -163,35 +149,17 @@ mod tests {
         serde_json::from_value(sample).expect("a heartbeat")
     }
 
-    fn island(status: &str) -> HostView {
-        let island = json!({
-            "id": "0192f1a0-0000-7000-8000-000000000000",
-            "name": "cellar",
-            "status": status,
-            "region": null,
-            "karma": 1.0,
-            "karma_score": 0.5,
-            "capabilities": null,
-            "last_heartbeat_at": null,
-        });
-        serde_json::from_value(island).expect("an Island")
-    }
-
     fn html(blocks: &[Block]) -> String {
         blocks.iter().map(|block| block.render().expect("rendered")).collect()
     }
 
     #[test]
-    fn owners_are_told_what_is_too_hot_or_full() {
-        let normal = heartbeat(|_| {});
-        assert_eq!(html(&alerts(&island("online"), Some(&normal))), "");
-        let hot = heartbeat(|sent| sent["gpus"][0]["temperature_c"] = json!(HOT_C + 1));
-        assert!(html(&alerts(&island("online"), Some(&hot))).contains("A GPU of cellar has 86 °C."));
-        let full = heartbeat(|sent| sent["system"]["disk_used_gb"] = json!(490));
-        let shown = html(&alerts(&island("online"), Some(&full)));
-        assert!(shown.contains("The disk of cellar is almost full: 10 GB are free."), "{shown}");
-        assert!(html(&alerts(&island("offline"), None)).contains("cellar is offline."));
-        assert!(html(&alerts(&island("suspended"), None)).contains("cellar is suspended by an operator"));
+    fn alerts_are_in_words() {
+        let shown = |alert| html(&alerts(&island("online"), &[alert]));
+        assert!(shown(Alert::Hot(86)).contains("A GPU of cellar has 86 °C."));
+        assert!(shown(Alert::DiskFull(9.6)).contains("The disk of cellar is almost full: 10 GB are free."));
+        assert!(shown(Alert::Offline).contains("cellar is offline."));
+        assert!(shown(Alert::Suspended).contains("cellar is suspended by an operator"));
     }
 
     #[test]

@@ -30,13 +30,9 @@ async fn stored(dir: &std::path::Path, coordinator: InstanceId) -> (Store, Job) 
     (store, job)
 }
 
-#[tokio::test]
-async fn a_step_whose_reply_was_lost_may_be_repeated() {
-    let dir = tempfile::tempdir().expect("folder");
-    let (mine, other) = (InstanceId(Uuid::new_v4()), InstanceId(Uuid::new_v4()));
-    let (store, job) = stored(dir.path(), mine).await;
-    let to = AttemptKey { job_id: job.id, attempt: 1, epoch: 1 };
-    let queued = |from, to, coordinator| Step {
+/// A step of this job to the next attempt, which nothing was delivered of.
+fn to_attempt(job: &Job, from: AttemptKey, to: AttemptKey, coordinator: InstanceId) -> Step<'_> {
+    Step {
         from,
         to,
         status: JobStatus::Queued,
@@ -46,7 +42,16 @@ async fn a_step_whose_reply_was_lost_may_be_repeated() {
         times: Times::default(),
         first_event: 1,
         coordinator,
-    };
+    }
+}
+
+#[tokio::test]
+async fn a_step_whose_reply_was_lost_may_be_repeated() {
+    let dir = tempfile::tempdir().expect("folder");
+    let (mine, other) = (InstanceId(Uuid::new_v4()), InstanceId(Uuid::new_v4()));
+    let (store, job) = stored(dir.path(), mine).await;
+    let to = AttemptKey { job_id: job.id, attempt: 1, epoch: 1 };
+    let queued = |from, to, coordinator| to_attempt(&job, from, to, coordinator);
     assert!(step(&store, &queued(job.key(), to, mine)).await.expect("written"));
     assert!(
         step(&store, &queued(job.key(), to, mine)).await.expect("written"),
@@ -71,17 +76,7 @@ async fn the_times_of_a_job_are_stored_when_it_starts_moves_and_ends() {
     let at = |ms| Some(job.created_at.plus_ms(ms));
     let stored_times = async || get(store.reader(), job.id).await.expect("read").expect("a job").times;
     let first = AttemptKey { job_id: job.id, attempt: 1, epoch: 1 };
-    let moved = |from, to, times| Step {
-        from,
-        to,
-        status: JobStatus::Queued,
-        host: job.only,
-        head: &[],
-        parts: &[],
-        times,
-        first_event: 1,
-        coordinator: mine,
-    };
+    let moved = |from, to, times| Step { times, ..to_attempt(&job, from, to, mine) };
     assert!(step(&store, &moved(job.key(), first, Times::default())).await.expect("written"));
     assert_eq!(stored_times().await, Times::default());
 
