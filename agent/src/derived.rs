@@ -139,7 +139,7 @@ fn sweep(dir: &Path) {
         let name = entry.file_name();
         if UNFINISHED.iter().any(|start| name.as_encoded_bytes().starts_with(start.as_bytes())) {
             let path = entry.path();
-            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            let removed = if path.is_dir() { host::folder::remove(&path) } else { fs::remove_file(&path) };
             if let Err(error) = removed {
                 tracing::warn!(path = %path.display(), %error, "an unfinished file cannot be removed");
             }
@@ -201,7 +201,7 @@ struct RemoveOnDrop<'a>(&'a Path);
 
 impl Drop for RemoveOnDrop<'_> {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(self.0);
+        let _ = host::folder::remove(self.0);
     }
 }
 

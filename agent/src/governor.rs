@@ -33,6 +33,8 @@ pub use remote::RemoteRefusal;
 
 /// Time between two evaluations if an owner may return to the machine, which must be free within a second.
 const QUICK: Duration = Duration::from_millis(400);
+/// The same while jobs run: limits of workers are enforced with each evaluation.
+const WATCHED: Duration = Duration::from_secs(1);
 /// Time between two evaluations otherwise.
 const SLOW: Duration = Duration::from_secs(5);
 /// File of the owner's order, so that it survives restarts.
@@ -130,6 +132,8 @@ pub struct Governor {
     /// Until when an update holds the agent, in milliseconds since boot. Beside the owner's order, which it never changes.
     held_until_ms: Mutex<Option<u64>>,
     presence: Mutex<Presence>,
+    /// Held while it is evaluated: a result from before an order must not replace the one after it.
+    evaluating: Mutex<()>,
     changed: Notify,
     stance: watch::Sender<Stance>,
 }
@@ -150,6 +154,7 @@ impl Governor {
             remote: allow_remote.then(|| RemoteOrders::read(state)),
             held_until_ms: Mutex::default(),
             presence: Mutex::default(),
+            evaluating: Mutex::default(),
             changed: Notify::new(),
             stance: watch::Sender::default(),
         };
@@ -238,13 +243,10 @@ impl Governor {
     pub async fn run(&self, supervisor: Arc<Supervisor>, stop: CancellationToken) {
         let mut load = self.load.clone();
         loop {
-            if self.rules.idle_minutes > 0 {
-                let before = self.presence.lock().clone();
-                tokio::select! {
-                    biased;
-                    () = stop.cancelled() => return,
-                    now = before.refreshed(&self.login_manager) => *self.presence.lock() = now,
-                }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = self.look() => {}
             }
             self.evaluate();
             let stance = self.stance.latest();
@@ -255,7 +257,13 @@ impl Governor {
             }
             // A worker that was starting while the others were stopped is found by the next evaluation.
             let leaves = matches!(stance.verdict, Verdict::Leave { .. }) || !stance.paused_gpus.is_empty();
-            let every = if leaves || self.rules.idle_minutes > 0 { QUICK } else { SLOW };
+            let every = if leaves || self.rules.idle_minutes > 0 {
+                QUICK
+            } else if supervisor.is_idle() {
+                SLOW
+            } else {
+                WATCHED
+            };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -266,8 +274,23 @@ impl Governor {
         }
     }
 
+    /// Asks the login manager whether a person uses the machine, if the rules depend on that. An order that arrives meanwhile comes first: the
+    /// login manager may not answer for seconds.
+    async fn look(&self) {
+        if self.rules.idle_minutes == 0 {
+            return;
+        }
+        let before = self.presence.lock().clone();
+        tokio::select! {
+            biased;
+            () = self.changed.notified() => {}
+            now = before.refreshed(&self.login_manager) => *self.presence.lock() = now,
+        }
+    }
+
     /// Evaluates once. Receivers are notified only if the result changed.
     fn evaluate(&self) {
+        let _one_at_a_time = self.evaluating.lock();
         let idle = || self.presence.lock().idle(self.terminals.idle(SystemTime::now()));
         let idle = (self.rules.idle_minutes > 0).then(idle).flatten();
         let load = self.load.latest();
@@ -378,6 +401,47 @@ mod tests {
             assert_eq!(governor.order(), OwnerOrder::Pause { until: None });
             assert!(state.path().join(FILE).exists());
         }
+    }
+
+    #[test]
+    fn an_evaluation_from_before_an_order_does_not_replace_it() {
+        let state = tempfile::tempdir().expect("a folder");
+        let governor = governor(state.path());
+        let ends = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                        governor.evaluate();
+                    }
+                });
+            }
+            let pairs: Vec<_> = (0..100)
+                .map(|_| {
+                    governor.set_order(OwnerOrder::None).expect("stored");
+                    let verdict = governor.set_order(OwnerOrder::Pause { until: None }).expect("stored");
+                    (verdict, governor.stance().latest().verdict)
+                })
+                .collect();
+            ends.store(true, std::sync::atomic::Ordering::Relaxed);
+            for (verdict, then) in pairs {
+                assert_eq!(verdict.cause(), Some(Cause::Paused), "no job is accepted from here on");
+                assert_eq!(then, verdict);
+            }
+        });
+    }
+
+    #[tokio::test]
+    async fn an_order_does_not_wait_for_the_login_manager() {
+        let state = tempfile::tempdir().expect("a folder");
+        let rules = Rules { idle_minutes: 5, ..Rules::default() };
+        let load = watch::channel(Arc::new(Sample::default())).1;
+        let governor = Governor::load(rules, state.path(), false, load);
+        governor.set_order(OwnerOrder::Pause { until: None }).expect("stored");
+        governor.look().await;
+        assert!(!governor.presence.lock().was_asked(), "the order is enforced first");
+        governor.look().await;
+        assert!(governor.presence.lock().was_asked());
     }
 
     #[test]

@@ -217,7 +217,7 @@ impl JobContext {
         self.pool.collect_log(visit.worker(), self.attempt.key());
         self.replace_if_failed(visit.worker());
         if assignment.isolated {
-            visit.worker().send(Command::Stop { now: false });
+            drop(self.pool.end(visit.worker()));
         }
         done
     }
@@ -240,7 +240,7 @@ impl JobContext {
         self.pool.collect_log(visit.worker(), self.attempt.key());
         self.replace_if_failed(visit.worker());
         if self.attempt.assignment().isolated {
-            visit.worker().send(Command::Stop { now: false });
+            drop(self.pool.end(visit.worker()));
         }
         done
     }

@@ -1,11 +1,12 @@
 //! The workers of this Island: one per loaded model, started for its first job, stopped when its memory is needed.
 
+mod ends;
 mod limits;
 mod memory;
 mod promises;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -32,7 +33,11 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{memory::Granted, promises::Promises};
+use self::{
+    ends::{STOP_GRACE, end_unknown},
+    memory::Granted,
+    promises::Promises,
+};
 use crate::{
     inventory::{engine_devices::EngineDevices, gpu::Card, meter::Sample, runtimes::Runtimes},
     job_logs,
@@ -42,13 +47,9 @@ use crate::{
         gpus::{self, GpuRule},
     },
     warm_containers::WarmContainers,
-    worker::{self, Command, WorkerClaim, WorkerExit, WorkerHandle},
+    worker::{self, Command, WorkerClaim, WorkerHandle},
 };
 
-/// Time a worker has to stop before it is killed.
-const STOP_GRACE: Duration = Duration::from_secs(10);
-/// The same if the owner requires the machine at once.
-const LEAVE_GRACE: Duration = Duration::from_millis(400);
 /// Time before the containers of a worker that has ended are removed again, if that failed; doubles.
 const FIRST_REAP_WAIT: Duration = Duration::from_secs(2);
 /// The longest such time.
@@ -282,17 +283,6 @@ impl Pool {
         Some(WorkerClaim::new(Arc::clone(worker), cargo))
     }
 
-    /// Takes these workers off the list, so that no job finds them. Returns `None`, and takes none, if one of them has a job by now.
-    fn take_idle(&self, chosen: &BTreeSet<InstanceId>) -> Option<Vec<Arc<WorkerHandle>>> {
-        let mut workers = self.lock();
-        let taken = take_all_or_none(
-            &mut workers,
-            |(_, worker)| chosen.contains(&worker.instance),
-            |(_, worker)| worker.stats().jobs > 0,
-        )?;
-        Some(taken.into_iter().map(|(_, worker)| worker).collect())
-    }
-
     /// Adopts the workers of an earlier agent, and removes the folders of those that have ended. Returns the attempts that each holds.
     pub async fn recover(self: &Arc<Self>) -> io::Result<Vec<(Arc<WorkerHandle>, Vec<HeldJob>)>> {
         let (mut found, mut had_containers) = (Vec::new(), false);
@@ -363,43 +353,20 @@ impl Pool {
         self.runtimes.probe_requests().request();
     }
 
-    /// Stops these workers at once, because the owner requires the machine or a GPU. Workers of containers have time to remove those.
-    pub async fn stop_now(&self, which: impl Fn(&WorkerHandle) -> bool) {
-        let workers: Vec<_> = self.workers().into_iter().filter(|worker| which(worker)).collect();
-        for worker in &workers {
-            worker.send(Command::Stop { now: true });
-        }
-        let gone = workers.iter().map(|worker| async move {
-            let has_containers = worker.launch.cargo.runtime_type == RuntimeType::Container;
-            let grace = if has_containers { STOP_GRACE } else { LEAVE_GRACE };
-            if tokio::time::timeout(grace, worker.death()).await.is_err() {
-                worker.send(Command::Kill(WorkerExit::Stalled));
-                worker.death().await;
-            }
-        });
-        futures::future::join_all(gone).await;
-    }
-
-    /// Stops every worker; when this returns, no process remains.
-    pub async fn stop_all(&self) {
-        let workers = self.workers();
-        for worker in &workers {
-            worker.send(Command::Stop { now: true });
-        }
-        futures::future::join_all(workers.iter().map(|worker| await_stop(worker))).await;
-        self.tasks.close();
-        self.stopping.cancel();
-        self.tasks.wait().await;
-    }
-
     async fn adopt(self: &Arc<Self>, dir: &Path) -> Option<(Arc<WorkerHandle>, Vec<HeldJob>)> {
-        let launch = read_launch(dir)?;
-        let key: ModelKey = serde_json::from_slice(&fs::read(dir.with_extension(KEY_SUFFIX)).ok()?).ok()?;
         let running = host::attach(dir).await.ok()?;
+        let Some((launch, key)) = read_launch(dir).zip(read_key(dir)) else {
+            tracing::warn!(dir = %dir.display(), "a worker whose settings cannot be read is ended");
+            end_unknown(running.process).await;
+            return None;
+        };
         let (worker, mut task) = WorkerHandle::new(running, launch, dir.to_owned());
         let Some(held) = task.hello().await else {
             tracing::warn!(dir = %dir.display(), "a process in a worker's folder does not report its attempts");
-            task.end().await;
+            // It may hang in a driver, which must not keep the agent from starting.
+            if tokio::time::timeout(STOP_GRACE, task.end()).await.is_err() {
+                tracing::error!(dir = %dir.display(), "that process was killed and does not end");
+            }
             return None;
         };
         tracing::info!(instance = %worker.instance, pid = worker.pid, jobs = held.len(), "found a running worker");
@@ -426,13 +393,13 @@ impl Pool {
             RuntimeType::Container => Some(self.containers.lock().await),
             _ => None,
         };
+        // Also if the job for which it is started is cancelled meanwhile.
+        let unfinished = RemoveOnDrop(&dir);
         let text = serde_json::to_vec(key).expect("a key is valid JSON");
         let noted = fs::write(dir.with_extension(KEY_SUFFIX), text);
         noted.map_err(|source| AcquireError::Start(HostError::Prepare(dir.clone(), source)))?;
-        let running = host::spawn(&binary, &dir, &launch).await.map_err(|error| {
-            remove_worker(&dir);
-            AcquireError::Start(error)
-        })?;
+        let running = host::spawn(&binary, &dir, &launch).await.map_err(AcquireError::Start)?;
+        std::mem::forget(unfinished);
         let (worker, task) = WorkerHandle::new(running, launch, dir);
         tracing::info!(%instance, pid = worker.pid, cargo = %cargo.slug, "started a worker");
         self.supervise(key.clone(), &worker, task);
@@ -579,16 +546,17 @@ fn read_launch(dir: &Path) -> Option<Launch> {
     serde_json::from_slice(&fs::read(dir.join(LAUNCH_FILE)).ok()?).ok()
 }
 
-/// Removes the chosen ones from a list, unless one of them is busy.
-fn take_all_or_none<T>(
-    list: &mut Vec<T>,
-    is_chosen: impl Fn(&T) -> bool,
-    is_busy: impl Fn(&T) -> bool,
-) -> Option<Vec<T>> {
-    if list.iter().any(|one| is_chosen(one) && is_busy(one)) {
-        return None;
+fn read_key(dir: &Path) -> Option<ModelKey> {
+    serde_json::from_slice(&fs::read(dir.with_extension(KEY_SUFFIX)).ok()?).ok()
+}
+
+/// Removes what was written for a worker that was not started in the end.
+struct RemoveOnDrop<'a>(&'a Path);
+
+impl Drop for RemoveOnDrop<'_> {
+    fn drop(&mut self) {
+        remove_worker(self.0);
     }
-    Some(list.extract_if(.., |one| is_chosen(one)).collect())
 }
 
 /// Memory limit of a worker: twice the requirement of its Cargo, within free memory, and at least what was planned for it. Never 0.
@@ -606,15 +574,8 @@ fn short_name(instance: InstanceId) -> String {
     instance.0.simple().to_string()[..12].to_owned()
 }
 
-async fn await_stop(worker: &WorkerHandle) {
-    if tokio::time::timeout(STOP_GRACE, worker.death()).await.is_err() {
-        worker.send(Command::Kill(WorkerExit::Stalled));
-        worker.death().await;
-    }
-}
-
 fn remove_worker(dir: &Path) {
-    let removed = fs::remove_dir_all(dir);
+    let removed = host::folder::remove(dir);
     let _ = fs::remove_file(dir.with_extension(KEY_SUFFIX));
     if let Err(error) = removed
         && error.kind() != io::ErrorKind::NotFound
@@ -672,17 +633,6 @@ mod tests {
             assert_eq!(matches!(commands.try_recv(), Ok(Command::Stop { now: false })), !is_kept);
             assert_eq!(pool.workers().len(), 1, "its memory is still counted, and a pause still ends it");
         }
-    }
-
-    #[test]
-    fn all_chosen_workers_are_taken_or_none() {
-        let is_chosen = |one: &(u8, bool)| one.0 > 1;
-        let mut list = vec![(1, true), (2, false), (3, false)];
-        assert_eq!(take_all_or_none(&mut list, is_chosen, |one| one.1), Some(vec![(2, false), (3, false)]));
-        assert_eq!(list, [(1, true)]);
-        let mut list = vec![(1, false), (2, false), (3, true)];
-        assert_eq!(take_all_or_none(&mut list, is_chosen, |one| one.1), None, "a job took one meanwhile");
-        assert_eq!(list.len(), 3);
     }
 
     #[test]

@@ -118,6 +118,8 @@ pub enum WorkerExit {
     ProtocolViolated,
     /// It wrote more scratch files than jobs may, and was killed.
     ScratchExceeded,
+    /// It started more threads than an engine needs, and was killed.
+    ThreadsExceeded,
     /// It exited without a command.
     Exited(Exit),
     /// It was stopped.
@@ -149,6 +151,10 @@ impl WorkerExit {
             Self::ScratchExceeded => {
                 of_host(FailureCode::DiskFull, "the engine wrote more files than this Island allows")
             }
+            Self::ThreadsExceeded => of_host(
+                FailureCode::RuntimeCrashed,
+                "the engine started more threads than this Island allows",
+            ),
             Self::Exited(Exit::Code(EXIT_REFUSED)) => {
                 of_host(FailureCode::RuntimeCrashed, "the engine's process refused to start")
             }
@@ -181,6 +187,7 @@ impl WorkerExit {
                 | Self::OutputExceeded
                 | Self::ProtocolViolated
                 | Self::ScratchExceeded
+                | Self::ThreadsExceeded
         );
         !is_final
     }
@@ -384,7 +391,16 @@ impl WorkerHandle {
         cargo: CargoSpec,
         gpus: Vec<island_runtimes_worker::launch::GpuGrant>,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Command>) {
-        let launch = Launch { gpus, ..Launch::new(InstanceId(uuid::Uuid::nil()), cargo) };
+        Self::in_state(cargo, gpus, watch::channel(WorkerState::Ready).1)
+    }
+
+    /// The same, which has not ended as long as the sender of its state exists and sends nothing else.
+    pub(crate) fn in_state(
+        cargo: CargoSpec,
+        gpus: Vec<island_runtimes_worker::launch::GpuGrant>,
+        state: watch::Receiver<WorkerState>,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Command>) {
+        let launch = Launch { gpus, ..Launch::new(InstanceId(uuid::Uuid::new_v4()), cargo) };
         let (commands, received) = mpsc::unbounded_channel();
         let handle = Self {
             instance: launch.instance,
@@ -394,7 +410,7 @@ impl WorkerHandle {
             slots: Arc::new(Semaphore::new(0)),
             memory: None,
             commands,
-            state: watch::channel(WorkerState::Ready).1,
+            state,
             stats: WorkerStats::new(Instant::now()).into(),
             sandbox: None.into(),
         };

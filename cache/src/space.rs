@@ -300,19 +300,55 @@ fn begins_with_digest(name: &OsStr) -> bool {
 }
 
 /// Bytes of the files in a folder, and of those in folders in it. A file that has another name elsewhere is not counted: it takes no space.
+///
+/// One folder after the other: for the folders in folders that a worker makes which was taken over, neither a stack nor the open files suffice.
 fn bytes_in(folder: &Path) -> u64 {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let bytes = entries.map(|entry| match entry.metadata() {
-        Ok(about) if about.is_dir() => bytes_in(&entry.path()),
-        Ok(about) if about.is_file() && about.nlink() == 1 => about.blocks().saturating_mul(BLOCK),
-        // It is gone already, or is not a file.
-        _ => 0,
-    });
-    bytes.fold(0, u64::saturating_add)
+    let (mut bytes, mut folders) = (0_u64, vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(about) if about.is_dir() => folders.push(entry.path()),
+                Ok(about) if about.is_file() && about.nlink() == 1 => {
+                    bytes = bytes.saturating_add(about.blocks().saturating_mul(BLOCK));
+                }
+                // It is gone already, or is not a file.
+                _ => {}
+            }
+        }
+    }
+    bytes
 }
 
 /// Bytes free on the disk that holds `path`.
 fn free_bytes(path: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn folders_in_folders_are_counted_without_recursion() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut deepest = dir.path().to_owned();
+        // As many as a path can name.
+        while deepest.as_os_str().len() < 4_000 {
+            deepest.push("f");
+            fs::create_dir(&deepest).expect("a folder");
+        }
+        let file = deepest.join("file");
+        fs::write(&file, vec![1; 1 << 20]).expect("written");
+        let (top, small) = (dir.path().to_owned(), thread::Builder::new().stack_size(128 << 10));
+        let counted = small.spawn(move || bytes_in(&top)).expect("a thread").join();
+        assert!(counted.expect("it ends") > 0);
+        fs::remove_file(file).expect("removed");
+        while deepest != dir.path() {
+            fs::remove_dir(&deepest).expect("removed");
+            deepest.pop();
+        }
+    }
 }

@@ -47,6 +47,35 @@ until_true "making room for a person" works leave
 [ "$(status | jq -r .verdict.cause)" = in_use ] || fail "it makes room for another reason: $(status | jq -c .verdict)"
 inside systemctl stop visitor
 until_true "work after the person has left" works yes
+
+# What a desktop is to the login manager: a session of its kind that reports itself whether it is idle. Input reaches no terminal there.
+of_visitor() { inside loginctl list-sessions --no-legend | awk '$3 == "visitor" { print $1; exit }'; }
+no_session() { [ -z "$(of_visitor)" ]; }
+report_idle() { # SESSION BOOLEAN: as the desktop does, with the rights of its user
+    local path
+    path=$(inside busctl --json=short call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager GetSession s "$1" | jq -r '.data[0]')
+    inside setpriv --reuid=visitor --regid=visitor --clear-groups \
+        busctl call org.freedesktop.login1 "$path" org.freedesktop.login1.Session SetIdleHint b "$2"
+}
+for kind in x11 wayland; do
+    say "a person at a desktop ($kind) comes first, until it reports that nobody is there"
+    until_true "the end of the last session" no_session
+    inside systemd-run --quiet --unit="$kind" -p User=visitor -p PAMName=login \
+        --setenv=XDG_SESSION_TYPE="$kind" --setenv=XDG_SESSION_CLASS=user sleep infinity
+    until_true "a session" logged_in
+    session=$(of_visitor)
+    [ "$(inside loginctl show-session "$session" -p Type --value)" = "$kind" ] || fail "it is a session of another kind"
+    until_true "making room for a person" works leave
+    report_idle "$session" true
+    [ "$(inside loginctl show-session "$session" -p IdleHint --value)" = yes ] || fail "the login manager ignores the desktop"
+    # A minute after the report.
+    looks=600 until_true "work while nobody is at the desktop" works yes
+    report_idle "$session" false
+    until_true "making room for a person who returns" works leave
+    [ "$(status | jq -r .verdict.cause)" = in_use ] || fail "it makes room for another reason: $(status | jq -c .verdict)"
+    inside systemctl stop "$kind"
+    until_true "work after the person has left" works yes
+done
 job 8
 inside sed -i 's/^idle_minutes = .*/# idle_minutes = 10/' /etc/island/agent.toml
 inside systemctl restart island-agent
@@ -142,6 +171,30 @@ AGENT
 repack "$new" renumber
 release 1 "$new"
 inside island-update check
+
+say "an update that is killed while it waits for jobs holds the agent for a limited time"
+# What it leaves behind then: the hold that it renews.
+inside island-agent --config /etc/island/agent.toml hold 15
+[ "$(status | jq -r .verdict.cause)" = updating ] || fail "it accepts jobs: $(status | jq -c .verdict)"
+until_true "work after the hold" works yes
+
+say "an update does not wait for another program that installs, and is tried again"
+mkdir -p "$work/slow/DEBIAN"
+printf 'Package: slow\nVersion: 1\nArchitecture: all\nMaintainer: tests <tests@example.org>\nDescription: takes its time\n' >"$work/slow/DEBIAN/control"
+printf '#!/bin/sh\ntouch /run/slow-installs\nwhile [ ! -e /run/slow-ends ]; do sleep 0.2; done\n' >"$work/slow/DEBIAN/postinst"
+chmod 0755 "$work/slow/DEBIAN/postinst"
+dpkg-deb --root-owner-group --build "$work/slow" "$root/slow.deb" >/dev/null
+inside dpkg -i /slow.deb >/dev/null 2>&1 &
+slow=$!
+until_true "the other installation" inside test -e /run/slow-installs
+inside systemctl start island-update || fail "it does not try again later"
+inside touch /run/slow-ends
+wait "$slow" || fail "the other package was not installed"
+runs_version "$old" || fail "it was installed beside another program: $(status | jq -c .version)"
+until_true "work after the update was postponed" works yes
+inside island-update check | grep -q "$new may be installed" || fail "it is not tried again"
+
+say "the same update, once it can be installed"
 inside systemctl start island-update || fail "it was not updated"
 until_true "version $new" runs_version "$new"
 [ "$(status | jq -r .order.order)" = none ] || fail "it takes no work after its update"

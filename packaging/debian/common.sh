@@ -42,9 +42,9 @@ fail() {
     { inside systemctl list-units --failed --plain --no-legend --no-pager; inside journalctl --no-pager -n 40 -u 'island-*'; } 2>/dev/null || true
     exit 1
 }
-until_true() { # WHAT COMMAND...: within a minute
+until_true() { # WHAT COMMAND...: within a minute, or after $looks looks
     local what=$1; shift
-    for _ in $(seq 300); do if "$@" >/dev/null 2>&1; then return; fi; sleep 0.2; done
+    for _ in $(seq "${looks:-300}"); do if "$@" >/dev/null 2>&1; then return; fi; sleep 0.2; done
     fail "$what did not happen"
 }
 

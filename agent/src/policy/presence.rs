@@ -72,6 +72,12 @@ impl Presence {
         Self { sessions: manager.sessions().await, asked: Some(Instant::now()) }
     }
 
+    /// Whether the login manager was asked.
+    #[cfg(test)]
+    pub(crate) fn was_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+
     /// Time without input, given the time since the last input on any terminal; `None` if it is unknown.
     pub fn idle(&self, terminals: Option<Duration>) -> Option<Duration> {
         idle(self.sessions, terminals, monotonic())

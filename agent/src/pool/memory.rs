@@ -15,7 +15,7 @@ use island_runtimes_worker::{
 use tokio::time::Instant;
 
 use super::{
-    AcquireError, ModelKey, Pool, await_stop,
+    AcquireError, ModelKey, Pool,
     promises::{Promise, unallocated_mb},
 };
 use crate::{
@@ -132,17 +132,19 @@ impl Pool {
                 let need = demand::need(cargo, &machine.headroom().vram_of(owned), &machine.parts);
                 AcquireError::NoMemory { ram_mb: need.ram_mb, vram_mb: need.vram.values().sum() }
             })?;
-            if let Some(leaving) = self.take_idle(&choice.leaving.iter().copied().collect()) {
+            if let Some(leaving) = self.retire_idle(&choice.leaving.iter().copied().collect()) {
                 break (choice, leaving);
             }
             // A job took one of them after it was chosen.
             machine = self.machine(self.promised_mb(promise));
         };
-        for worker in &leaving {
+        let ends = leaving.iter().map(|worker| {
             tracing::info!(instance = %worker.instance, "stopping an idle worker to free memory");
-            worker.send(Command::Stop { now: false });
-        }
-        futures::future::join_all(leaving.iter().map(|worker| await_stop(worker))).await;
+            self.end(worker)
+        });
+        // All of them end at once, also if this is dropped.
+        let ends: Vec<_> = ends.collect();
+        futures::future::join_all(ends).await;
         Ok((machine, choice))
     }
 

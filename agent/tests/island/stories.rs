@@ -234,6 +234,21 @@ async fn a_killed_agent_finds_its_worker_again_and_the_stream_continues() {
 }
 
 #[tokio::test]
+async fn a_worker_of_which_nothing_is_known_any_more_is_ended() {
+    let mut island = Island::start().await;
+    let key = island.run(&assignment(json!({"prompt": "x y z", "max_tokens": 1000, "delay_ms": 20}))).await;
+    island.coordinator.tokens(key, 3).await;
+    island.kill_agent();
+    for name in island.files("w").iter().filter(|name| name.ends_with(".key")) {
+        fs::write(island.path("w").join(name), "{").expect("written");
+    }
+    island.start_agent().await;
+    let events = island.coordinator.end(key).await;
+    assert_eq!(failure(&events), (Fault::Host, FailureCode::RuntimeCrashed));
+    wait_for("the worker's end", || island.workers().is_empty().then_some(())).await;
+}
+
+#[tokio::test]
 async fn a_worker_of_one_isolated_job_ends_with_it_also_after_a_restart() {
     let mut island = Island::start().await;
     let mut job = assignment(json!({"prompt": "x y z", "max_tokens": 150, "delay_ms": 20}));

@@ -112,6 +112,8 @@ async fn breaks_limits() {
         ("empty frames without end", protocol),
         ("progress without end", protocol),
         ("many files", (FailureCode::DiskFull, "more files than this Island allows")),
+        ("deep folders", (FailureCode::DiskFull, "more files than this Island allows")),
+        ("many threads", (FailureCode::RuntimeCrashed, "more threads than this Island allows")),
         ("much memory", (FailureCode::OutOfMemory, "ran out of memory")),
         ("long standard error", (FailureCode::RuntimeCrashed, "ended while the job ran")),
     ];
@@ -122,6 +124,8 @@ async fn breaks_limits() {
     }
     // Only the honest one is left.
     wait_for("the ends of the others", || (island.workers().len() == 1).then_some(())).await;
+    // A folder and a key.
+    wait_for("the removal of their files", || (island.files("w").len() == 2).then_some(())).await;
 }
 
 async fn cannot_be_sent() {

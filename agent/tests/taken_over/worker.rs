@@ -26,7 +26,10 @@ use island_runtimes_worker::{
     launch::{LAUNCH_FILE, Launch, SCRATCH_DIR, log_file},
     lockdown::{self, Profile},
 };
-use rustix::process::{Pid, Signal, kill_current_process_group, kill_process};
+use rustix::{
+    fs::{Mode, OFlags},
+    process::{Pid, Signal, kill_current_process_group, kill_process},
+};
 
 /// More than the memory limit of the smallest Cargo, and what the agent allows beyond it, megabytes.
 const HOARD_MB: usize = 900;
@@ -214,6 +217,8 @@ impl Worker {
                 }
                 wait();
             }
+            "deep folders" => nest(&self.scratch)?,
+            "many threads" => multiply(1_100 + 16 * self.launch.threads)?,
             "much memory" => {
                 let hoard: Vec<_> =
                     (0..HOARD_MB).map(|_| std::hint::black_box(vec![1_u8; 1 << 20])).collect();
@@ -267,6 +272,27 @@ fn pulse(agent: &Agent, rss_mb: u64) {
             thread::sleep(Duration::from_millis(500));
         }
     });
+}
+
+/// Makes folders in folders, until no path can name the last one, and lives on.
+fn nest(scratch: &Path) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut folder = rustix::fs::open(scratch, flags, Mode::empty())?;
+    for _ in 0..5_000 {
+        rustix::fs::mkdirat(&folder, "f", Mode::RWXU)?;
+        folder = rustix::fs::openat(&folder, "f", flags, Mode::empty())?;
+    }
+    wait();
+    Ok(())
+}
+
+/// Starts this number of threads, and lives on.
+fn multiply(threads: u32) -> io::Result<()> {
+    for _ in 0..threads {
+        thread::Builder::new().stack_size(64 << 10).spawn(wait)?;
+    }
+    wait();
+    Ok(())
 }
 
 /// Lives on, until it is killed.

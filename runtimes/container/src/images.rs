@@ -299,9 +299,11 @@ impl Images {
     /// Removes images until one of this size can be unpacked.
     ///
     /// # Errors
-    /// The images in use leave no place for it.
+    /// The images in use leave no place for it, or it is unknown which there are.
     async fn make_room(&self, coming: u64) -> Result<(), Failure> {
-        let left = self.remove_excess(Some(coming)).await;
+        let left = self.remove_excess(Some(coming)).await.ok_or_else(|| {
+            Failure::of_host(FailureCode::RuntimeCrashed, "the container daemon does not list its images")
+        })?;
         if is_too_large(left.saturating_add(coming)) {
             let message = "the images of running containers leave no space for this one";
             return Err(Failure::of_host(FailureCode::DiskFull, message));
@@ -310,15 +312,15 @@ impl Images {
     }
 
     /// Removes images that were not used for long, so that images of `coming` bytes fit. An image in use stays: the daemon refuses to remove
-    /// it. Returns the bytes of the images that are left.
-    async fn remove_excess(&self, coming: Option<u64>) -> u64 {
+    /// it. Returns the bytes of the images that are left; `None` if the daemon does not list them.
+    async fn remove_excess(&self, coming: Option<u64>) -> Option<u64> {
         let ours = [("reference".to_owned(), vec![format!("{PREFIX}*")])].into_iter().collect();
         let options = ListImagesOptionsBuilder::new().filters(&ours).build();
         let found = match self.daemon.quick.list_images(Some(options)).await {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!(%error, "images cannot be listed");
-                return 0;
+                return None;
             }
         };
         let kept: Vec<_> = {
@@ -340,7 +342,7 @@ impl Images {
                 left = left.saturating_sub(bytes);
             }
         }
-        left
+        Some(left)
     }
 
     /// Removes an image and other references to it. Returns whether all were removed.

@@ -128,7 +128,7 @@ impl WarmPool {
         let made = self.starter.start(&spec, None).await;
         let mut all = self.stocks();
         let Some(stock) = all.get_mut(&spec) else { return };
-        stock.making -= 1;
+        stock.note_made();
         match made {
             Ok(started) if !self.makers.is_closed() => stock.ready.push_back(started),
             // The next job meets the same failure and reports it.
@@ -163,6 +163,12 @@ impl Stock {
         self.ready.len() + self.making
     }
 
+    /// One that was being created is there, or could not be created. It may be of an earlier stock of the same Cargo, which was forgotten
+    /// meanwhile with its image.
+    fn note_made(&mut self) {
+        self.making = self.making.saturating_sub(1);
+    }
+
     fn ids(&self, spec: &Spec) -> Vec<(Spec, String)> {
         self.ready.iter().map(|started| (spec.clone(), started.container.id().to_owned())).collect()
     }
@@ -178,5 +184,20 @@ fn waiting(mut started: Started) -> Option<Started> {
             started.output = futures::stream::iter([Ok(first)]).chain(output).boxed();
             Some(started)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_earlier_stock_ordered_does_not_keep_a_later_one_for_ever() {
+        let mut stock = Stock::new();
+        stock.making += 1;
+        // Of the earlier one, and its own.
+        stock.note_made();
+        stock.note_made();
+        assert_eq!(stock.count(), 0, "it is removed when its Cargo is not used any more");
     }
 }

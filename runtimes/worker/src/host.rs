@@ -6,6 +6,7 @@
 
 mod connection;
 mod derive;
+pub mod folder;
 mod keeper;
 mod process;
 mod reap;
@@ -131,13 +132,24 @@ fn measured(
     }
 }
 
-/// Connects to the worker that was started in `dir`, and ends one that cannot be connected to: nobody would supervise it.
+/// Connects to the worker that was started in `dir`. One that cannot be connected to is ended, as is one whose start is given up meanwhile:
+/// nobody would supervise it.
 async fn follow(process: Process, dir: &Path, memory: Option<WorkerMemory>) -> Result<Worker, HostError> {
-    match socket::connect(dir).await {
-        Ok(stream) => Ok(Worker { process, connection: Connection::new(stream), memory }),
-        Err(error) => {
-            let _ = process.kill();
-            Err(HostError::Connect(dir.to_owned(), error))
+    let mut unsupervised = KillOnDrop(Some(process));
+    let stream = socket::connect(dir).await.map_err(|error| HostError::Connect(dir.to_owned(), error))?;
+    let process = unsupervised.0.take().expect("it is taken once");
+    Ok(Worker { process, connection: Connection::new(stream), memory })
+}
+
+/// A process that is ended on drop, unless it was taken out.
+struct KillOnDrop(Option<Process>);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        if let Some(process) = &self.0
+            && let Err(error) = process.kill()
+        {
+            tracing::error!(pid = process.pid(), %error, "a worker that nobody supervises cannot be ended");
         }
     }
 }
@@ -227,6 +239,18 @@ mod tests {
         let (process, same) = sleeping();
         let refused = follow(process, dir.path(), None).await.expect_err("nobody listens");
         assert!(matches!(refused, HostError::Connect(..)), "{refused}");
+        await_end(same).await;
+    }
+
+    #[tokio::test]
+    async fn a_worker_whose_start_is_given_up_is_ended() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let _listener = socket::listen(dir.path()).expect("a socket");
+        let (process, same) = sleeping();
+        let mut following = Box::pin(follow(process, dir.path(), None));
+        assert!(futures::poll!(&mut following).is_pending(), "it waits for the connection");
+        // As when the job for which it was started is cancelled.
+        drop(following);
         await_end(same).await;
     }
 

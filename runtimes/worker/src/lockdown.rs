@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use island_protocol::host::{SandboxLevel, SandboxReport};
 
-pub use watchdog::{MIN_MEMORY_MB, Memory, WorkerMemory};
+pub use watchdog::{MIN_MEMORY_MB, Memory, WorkerMemory, most_mb};
 
 /// What an engine must be able to access in the sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ mod server;
 
 use std::{
     collections::BTreeMap,
-    path::Path,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -69,6 +69,10 @@ fn cargo(url: &str) -> CargoSpec {
 }
 
 async fn play(engine: &Containers, cargo: CargoSpec) -> Outcome {
+    play_with(engine, cargo, BTreeMap::new()).await
+}
+
+async fn play_with(engine: &Containers, cargo: CargoSpec, artifacts: BTreeMap<String, PathBuf>) -> Outcome {
     let context = RunContext {
         key: AttemptKey { job_id: JobId(Uuid::nil()), attempt: 1, epoch: 7 },
         events: EventSink::channel().0,
@@ -80,7 +84,7 @@ async fn play(engine: &Containers, cargo: CargoSpec) -> Outcome {
     let request = RunRequest {
         cargo,
         input: json!({"a": 1}),
-        artifacts: BTreeMap::new(),
+        artifacts,
         continues: None,
         continues_reasoning: None,
         scope: String::new(),
@@ -267,6 +271,34 @@ async fn a_pull_ends_at_the_size_of_all_images() {
     assert_eq!((failure.fault, failure.code), (Fault::Job, FailureCode::ModelRejected));
     assert!(failure.message.contains("more than 32 GB"), "{failure:?}");
     assert!(server.requests().iter().all(|request| !request.path.ends_with("/tag")), "it gets no name");
+}
+
+#[tokio::test]
+async fn nothing_is_unpacked_beside_images_that_are_not_listed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("image.tar");
+    let mut image = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(7);
+    image.append_data(&mut header, "bin/x", &b"program"[..]).expect("written");
+    std::fs::write(&file, image.into_inner().expect("an image")).expect("written");
+    let server = Server::start(|request| match (request.method.as_str(), request.path.as_str()) {
+        ("GET", "/images/json") => MockResponse::Json(500, json!({"message": "busy"})),
+        ("GET", path) if path.starts_with("/images/") => {
+            MockResponse::Json(404, json!({"message": "no such image"}))
+        }
+        _ => usual(request),
+    });
+    let engine = engine(&server, &[]).await;
+    let artifacts = BTreeMap::from([("model".to_owned(), file)]);
+    let failure = failure(play_with(&engine, cargo("file:///image.tar"), artifacts).await);
+    engine.shutdown().await;
+    assert_eq!((failure.fault, failure.code), (Fault::Host, FailureCode::RuntimeCrashed));
+    assert!(failure.message.contains("does not list its images"), "{failure:?}");
+    assert!(
+        server.requests().iter().all(|request| request.method != "POST"),
+        "the limit of all images could be exceeded"
+    );
 }
 
 #[tokio::test]

@@ -136,6 +136,8 @@ const PROT_EXEC: u64 = libc::PROT_EXEC as u64;
 /// `arch_prctl` request by which a process requests the AMX tile registers.
 #[cfg(target_arch = "x86_64")]
 const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+/// The bits of a socket's type that are not flags.
+const SOCKET_KINDS: u64 = 0xf;
 /// `prctl` request that names a memory mapping.
 const PR_SET_VMA: u64 = 0x5356_4d41;
 
@@ -179,7 +181,7 @@ fn rules(profile: &Profile) -> Result<Rules, seccompiler::BackendError> {
     rules.insert(libc::SYS_clone, vec![rule(has(0, libc::CLONE_THREAD as u64))?]);
     rules.insert(libc::SYS_tgkill, vec![rule(is(0, u64::from(std::process::id())))?]);
     rules.insert(libc::SYS_sched_setaffinity, vec![rule(is(0, 0))?]);
-    rules.insert(libc::SYS_socketpair, vec![rule(is(0, libc::AF_UNIX as u64))?]);
+    rules.insert(libc::SYS_socketpair, streams()?);
     // Its own limits may be read, not set.
     rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![is(0, 0)?, wide(2, 0)?])?]);
     rules.insert(
@@ -211,8 +213,8 @@ fn rules(profile: &Profile) -> Result<Rules, seccompiler::BackendError> {
         rules.insert(libc::SYS_memfd_create, Vec::new());
     }
     if profile.local_sockets {
-        rules.insert(libc::SYS_socket, vec![rule(is(0, libc::AF_UNIX as u64))?]);
-        // Sockets of the only family that can be created.
+        rules.insert(libc::SYS_socket, streams()?);
+        // Sockets of the only kind that can be created.
         rules.insert(libc::SYS_connect, Vec::new());
     }
     if profile.drivers {
@@ -220,6 +222,13 @@ fn rules(profile: &Profile) -> Result<Rules, seccompiler::BackendError> {
         rules.insert(libc::SYS_ioctl, device_requests()?);
     }
     Ok(rules)
+}
+
+/// Unix sockets for streams. One for datagrams reaches every program that receives them, such as the journal, without a connection: also one
+/// of a pair, and landlock knows nothing of it.
+fn streams() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let kind = masked(1, SOCKET_KINDS, libc::SOCK_STREAM as u64)?;
+    Ok(vec![SeccompRule::new(vec![is(0, libc::AF_UNIX as u64)?, kind])?])
 }
 
 /// Device calls of drivers: all requests but those that reach other programs. Kernels whose landlock does not limit device calls allow them

@@ -25,6 +25,13 @@ use crate::launch::EXIT_OUT_OF_MEMORY;
 
 /// Least limit, megabytes. A limit of 0 is that of a machine without free memory, never no limit.
 pub const MIN_MEMORY_MB: u64 = 256;
+/// Memory at which the agent ends a process with this limit, megabytes. The process's own watchdog acts at the limit, and the agent beyond it, so
+/// that the reason is usually the process's own exit code.
+pub fn most_mb(limit_mb: u64) -> u64 {
+    let limit_mb = limit_mb.max(MIN_MEMORY_MB);
+    limit_mb.saturating_add(limit_mb / 8).saturating_add(64)
+}
+
 /// Time between two measurements.
 const PERIOD: Duration = Duration::from_millis(100);
 
@@ -55,15 +62,22 @@ impl WorkerMemory {
     pub fn resident_mb(&self) -> Option<u64> {
         self.0.read().map(|usage| usage.resident >> 10)
     }
+
+    /// Number of its threads; `None` once it has ended.
+    pub fn threads(&self) -> Option<u64> {
+        self.0.read().map(|usage| usage.threads)
+    }
 }
 
-/// Memory in kilobytes.
+/// Memory in kilobytes, and threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Usage {
     /// Resident, mapped files included.
     resident: u64,
     /// Allocated: anonymous and shared memory, which cannot be reclaimed; swapped out or not.
     allocated: u64,
+    /// Number of threads; 0 where only the process itself can be measured.
+    threads: u64,
 }
 
 impl Memory {
@@ -116,9 +130,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_measured_is_too_much() {
-        let usage = |megabytes: u64| Some(Usage { resident: 0, allocated: megabytes << 10 });
+        let usage = |megabytes: u64| Some(Usage { allocated: megabytes << 10, ..Usage::default() });
         assert_eq!(problem(usage(100), 100), None);
         assert!(problem(usage(101), 100).is_some_and(|problem| problem.contains("101 MB")));
         assert!(problem(None, u64::MAX).is_some());
+    }
+
+    #[test]
+    fn a_limit_has_some_margin_and_is_never_infinite() {
+        assert_eq!(most_mb(800), 964);
+        assert_eq!(most_mb(0), most_mb(MIN_MEMORY_MB), "0 does not mean that there is no limit");
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{
     fs,
-    os::{fd::AsRawFd as _, unix::net::UnixStream},
+    os::{
+        fd::AsRawFd as _,
+        unix::net::{UnixDatagram, UnixStream},
+    },
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -47,6 +50,8 @@ pub(crate) const HOSTILE: &[&str] = &[
     "internet socket",
     "internet socket 6",
     "unix socket",
+    "unix socket for datagrams",
+    "send to a program's socket",
     "netlink socket",
     "tcp connection",
     "fork",
@@ -170,6 +175,14 @@ pub(crate) fn attempt(name: &str, input: &Value, scratch: &Path) -> String {
             number(libc::SYS_socket, [libc::AF_INET6.into(), libc::SOCK_DGRAM.into(), 0, 0, 0])
         }
         "unix socket" => number(libc::SYS_socket, [libc::AF_UNIX.into(), libc::SOCK_STREAM.into(), 0, 0, 0]),
+        "unix socket for datagrams" => {
+            number(libc::SYS_socket, [libc::AF_UNIX.into(), libc::SOCK_DGRAM.into(), 0, 0, 0])
+        }
+        // Of a pair, which is connected already.
+        "send to a program's socket" => match UnixDatagram::pair() {
+            Ok((socket, _other)) => io(socket.send_to(b"x", path("program"))),
+            Err(_) => "refused".to_owned(),
+        },
         "netlink socket" => {
             number(libc::SYS_socket, [libc::AF_NETLINK.into(), libc::SOCK_RAW.into(), 0, 0, 0])
         }
@@ -289,7 +302,7 @@ fn silence() {
 /// Puts a file that looks like the kernel's memory counter in its place, and waits for the consequence.
 fn fool(scratch: &Path) -> String {
     let path = scratch.join("status");
-    fs::write(&path, "VmRSS:\t  300 kB\nRssAnon:\t  100 kB\n").expect("scratch is writable");
+    fs::write(&path, "VmRSS:\t  300 kB\nRssAnon:\t  100 kB\nThreads:\t1\n").expect("scratch is writable");
     let alike = fs::File::open(path).expect("it is its own");
     for fd in counters() {
         // SAFETY: as an attacker would; nothing of this test uses it.

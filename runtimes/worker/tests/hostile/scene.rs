@@ -1,6 +1,6 @@
 //! The agent's side: a worker, and attempts in it.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fs, os::unix::net::UnixDatagram, path::PathBuf, time::Duration};
 
 use island_protocol::{
     event::AttemptEvent,
@@ -21,6 +21,8 @@ pub(crate) struct Scene {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) launch: Launch,
     listener: std::net::TcpListener,
+    /// As of a program that receives messages of others, such as the journal.
+    _program: UnixDatagram,
 }
 
 impl Scene {
@@ -43,7 +45,8 @@ impl Scene {
             ..Launch::new(InstanceId(uuid::Uuid::now_v7()), cargo)
         };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
-        Self { dir, launch, listener }
+        let program = UnixDatagram::bind(dir.path().join("program")).expect("a socket");
+        Self { dir, launch, listener, _program: program }
     }
 
     pub(crate) fn worker_dir(&self) -> PathBuf {
@@ -60,7 +63,7 @@ impl Scene {
         let launch = self.worker_dir().join("launch.json").display().to_string();
         let input = json!({
             "try": name, "agent": std::process::id(), "model": at("model"), "secret": at("secret"), "launch": launch,
-            "neighbor": at("neighbor"), "log": at("job-logs/job.log"),
+            "neighbor": at("neighbor"), "log": at("job-logs/job.log"), "program": at("program"),
             "listener": self.listener.local_addr().expect("an address").to_string(),
         });
         let (cargo, artifacts) = (self.launch.cargo.clone(), self.launch.artifacts.clone());

@@ -29,6 +29,7 @@ impl Counter {
         if status != 0 {
             return None;
         }
-        Some(Usage { resident: record.ri_resident_size >> 10, allocated: record.ri_phys_footprint >> 10 })
+        let (resident, allocated) = (record.ri_resident_size >> 10, record.ri_phys_footprint >> 10);
+        Some(Usage { resident, allocated, threads: 0 })
     }
 }

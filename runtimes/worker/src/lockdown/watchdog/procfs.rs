@@ -52,7 +52,7 @@ fn parse(status: &str) -> Option<Usage> {
     };
     let optional = |name| field(name).unwrap_or(0);
     let allocated = field("RssAnon")? + optional("RssShmem") + optional("VmSwap") + optional("VmPTE");
-    Some(Usage { resident: field("VmRSS")?, allocated })
+    Some(Usage { resident: field("VmRSS")?, allocated, threads: field("Threads")? })
 }
 
 #[cfg(test)]
@@ -61,8 +61,8 @@ mod tests {
 
     #[test]
     fn fields_of_the_status_file() {
-        let text = "Name:\tx\nVmRSS:\t  300 kB\nRssAnon:\t  100 kB\nRssFile:\t  150 kB\nRssShmem:\t   50 kB\nVmSwap:\t 7 kB\nVmPTE:\t 3 kB\n";
-        assert_eq!(parse(text), Some(Usage { resident: 300, allocated: 160 }));
+        let text = "Name:\tx\nVmRSS:\t  300 kB\nRssAnon:\t  100 kB\nRssFile:\t  150 kB\nRssShmem:\t   50 kB\nVmSwap:\t 7 kB\nVmPTE:\t 3 kB\nThreads:\t7\n";
+        assert_eq!(parse(text), Some(Usage { resident: 300, allocated: 160, threads: 7 }));
         assert_eq!(parse(""), None);
         assert_eq!(parse("RssAnon:\t many kB\nVmRSS:\t 1 kB\n"), None);
     }
@@ -73,7 +73,7 @@ mod tests {
         assert!(counter.read().is_some_and(|usage| usage.allocated > 0));
         let folder = tempfile::tempdir().expect("a folder");
         let alike = folder.path().join("status");
-        std::fs::write(&alike, "VmRSS:\t  300 kB\nRssAnon:\t  100 kB\n").expect("write");
+        std::fs::write(&alike, "VmRSS:\t  300 kB\nRssAnon:\t  100 kB\nThreads:\t1\n").expect("write");
         // As after a `dup2` over its descriptor.
         let fooled = Counter { file: File::open(alike).expect("open"), ..counter };
         assert_eq!(fooled.read(), None);
