@@ -77,7 +77,7 @@ detection: ## Kill and freeze workers, agents and coordinators under streams: ho
 parity: ## Answers of small random models against their Python libraries, FAMILY=name for a part; REPORT=file writes the tables (6 GB of PyTorch)
 	@scripts/setup.sh check
 	@scripts/parity.sh install
-	cargo build --locked --workspace --example onnx_parity --example coreml_parity --example diffusers_parity
+	cargo build --locked --workspace --example onnx_parity --example coreml_parity --example diffusers_parity --example llmcpp_parity
 	SEED=$(if $(filter command line,$(origin SEED)),$(SEED),0) REPORT=$(REPORT) scripts/parity.sh all $(FAMILY)
 
 fmt: ## Formatting of both workspaces

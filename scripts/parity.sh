@@ -4,6 +4,7 @@
 #   scripts/parity.sh install-engines  those of Core ML and Stable Diffusion beside them, with the same PyTorch; without them these have no part in the whole
 #   scripts/parity.sh all [FAMILY...]  the whole grid, or the families whose name contains one of these; writes REPORT if it is set
 #   scripts/parity.sh sample           a part that the seed selects; fails if an answer differs without a known reason
+#   scripts/parity.sh gguf [NAME]      language models of each architecture against llama.cpp's own server, which benches/peers.sh builds
 #   scripts/parity.sh templates [NAME] chat templates as transformers renders them: those of published models, which are fetched, and of tools/parity/templates
 # SEED decides on the weights of the whole, by default 0; a sample has the weights of 0, and SEED, by default the day, selects its models.
 set -euo pipefail
@@ -49,17 +50,35 @@ compare() { # ARGUMENTS of compare.py after the folder and the engine.
         "$python" tools/parity/compare.py "$out" "$CARGO_TARGET_DIR/debug/examples" --seed "$seed" "$@"
 }
 
-make_engines() { # Where the libraries are installed.
-    for engine in coreml diffusers; do
-        [ -e "$folder/$engine/stamp" ] || { echo "parity: $engine is left out; scripts/parity.sh install-engines installs its libraries" >&2; continue; }
+wanted() { # NAME [PART...] Whether a name contains one of these parts; any does if no part is given.
+    local name=$1 part
+    shift
+    [ $# -gt 0 ] || return 0
+    for part; do
+        case "$name" in *"$part"*) return 0 ;; esac
+    done
+    return 1
+}
+
+make_engines() { # [FAMILY...] Where the libraries are installed; those whose name contains one of these.
+    for engine in coreml diffusers diffusers-settings; do
+        wanted "$engine" "$@" || continue
+        [ -e "$folder/${engine%-settings}/stamp" ] || { echo "parity: $engine is left out; scripts/parity.sh install-engines installs its libraries" >&2; continue; }
         HF_HOME="$out.scratch/hub" HF_HUB_OFFLINE=1 PYTHONHASHSEED=0 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 \
-            CUDA_VISIBLE_DEVICES= PYTHONDONTWRITEBYTECODE=1 "$folder/$engine/bin/python" tools/parity/make_engine.py "$out" "$engine" --seed "$seed" >/dev/null
+            CUDA_VISIBLE_DEVICES= PYTHONDONTWRITEBYTECODE=1 "$folder/${engine%-settings}/bin/python" tools/parity/make_engine.py "$out" "$engine" --seed "$seed" >/dev/null
     done
 }
 
 make_models() { # ARGUMENTS of make.py after the folder.
     ONNX_FIXTURES_SCRATCH="$out.scratch" HF_HOME="$out.scratch/hub" HF_HUB_OFFLINE=1 PYTHONHASHSEED=0 TOKENIZERS_PARALLELISM=false \
         OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= PYTHONDONTWRITEBYTECODE=1 "$python" tools/parity/make.py "$out" --seed "$seed" "$@" >/dev/null
+}
+
+# The server is built for benchmarks, which takes ten minutes; without it, the tests of the engine compare with llama.cpp's calls.
+compare_gguf() { # [NAME]
+    local server=${LLAMA_SERVER:-.tools/bench/llama-server}
+    [ -x "$server" ] || { echo "parity: gguf is left out; benches/peers.sh builds llama-server, or LLAMA_SERVER names one" >&2; return; }
+    "$python" tools/parity/gguf.py "$CARGO_TARGET_DIR/debug/examples/llmcpp_parity" "$server" ${1:+--only "$1"}
 }
 
 # The source of llama.cpp's Python bindings has the templates of published models.
@@ -85,10 +104,11 @@ case "$what" in
     all)
         seed=${SEED:-0}
         make_models ${1:+--family "$@"}
-        # Families of these names only, where some are chosen.
-        [ $# -gt 0 ] || make_engines
+        make_engines "$@"
         compare ${REPORT:+--report "$REPORT"}
+        ! wanted gguf "$@" || compare_gguf
         ;;
+    gguf) compare_gguf "$@" ;;
     sample)
         part=${SEED:-$(date +%Y%m%d)} seed=0
         echo "parity: one model of $PART; repeat with SEED=$part scripts/parity.sh sample"

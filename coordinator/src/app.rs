@@ -195,9 +195,6 @@ impl App {
         execution.spawn_task(Batches { api: api.clone(), stop: soft.clone(), end: stop_jobs.clone() }.run());
         spawn_webhooks(config, &execution, sender, &stop_jobs);
         let router = api::router(api, access, console(config));
-        let unready = Duration::from_secs(config.http.unready_s);
-        let drain = Duration::from_secs(config.http.drain_s);
-        let max_connections = config.http.max_connections as usize;
         Ok(Self {
             listener,
             certificate,
@@ -206,9 +203,9 @@ impl App {
             link,
             store,
             lock,
-            unready,
-            drain,
-            max_connections,
+            unready: Duration::from_secs(config.http.unready_s),
+            drain: Duration::from_secs(config.http.drain_s),
+            max_connections: config.http.max_connections as usize,
             soft,
             hard,
             stop_http,

@@ -189,7 +189,7 @@ fn capabilities() -> Capabilities {
 }
 
 #[test]
-fn from_islands() {
+fn registrations_of_islands() {
     check(
         "register",
         &Register {
@@ -206,6 +206,10 @@ fn from_islands() {
             sent_at: now(),
         },
     );
+}
+
+#[test]
+fn from_islands() {
     check(
         "heartbeat",
         &Heartbeat {

@@ -73,6 +73,15 @@ def speech(seconds: float, seed: int = 1, rate: int = RATE) -> np.ndarray:
     return (0.5 * sound / np.abs(sound).max()).astype(np.float32)
 
 
+MIX = {1: [1.0], 2: [0.5**0.5] * 2, 6: [0.5**0.5, 0.5**0.5, 1.0, 0.0, 0.5, 0.5]}
+"""Weights of channels by their number: those of `ffmpeg -ac 1 -f f32le`, by which transformers reads files. Two channels are not averaged."""
+
+
+def mixed(samples: np.ndarray) -> np.ndarray:
+    """One channel of those of a file, `[samples, channels]`."""
+    return samples @ np.array(MIX[samples.shape[1]])
+
+
 def audio(place: Path, name: str, seconds: float, seed: int = 1, rate: int = RATE, channels: int = 1) -> Path:
     """Writes an audio file; the extension of the name selects the format."""
     sound = speech(seconds, seed, rate)

@@ -60,8 +60,8 @@ OTHERS = ("coreml", "diffusers")
 def by_engine(folders: Iterable[Path]) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for folder in folders:
-        family = folder.parent.name
-        found.setdefault(family if family in OTHERS else "onnx", []).append(folder)
+        engine = folder.parent.name.partition("-")[0]
+        found.setdefault(engine if engine in OTHERS else "onnx", []).append(folder)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -140,7 +141,10 @@ def loaded(made: Repository, model: Any, kind: str, task: str) -> place.Run:
         tokenizer = tf.PreTrainedTokenizerFast.from_pretrained(made.model)
     else:
         tokenizer = tf.AutoTokenizer.from_pretrained(made.model)
-    model.generation_config = tf.GenerationConfig.from_pretrained(made.model)
+    if (made.model / "generation_config.json").exists():
+        model.generation_config = tf.GenerationConfig.from_pretrained(made.model)
+    else:
+        model.generation_config = tf.GenerationConfig.from_model_config(tf.AutoConfig.from_pretrained(made.model))
     source, target = LANGUAGES.get(kind, ("", ""))
     return generate(model, tokenizer, task, **({"src_lang": source, "tgt_lang": target} if source else {}))
 
@@ -184,7 +188,7 @@ def changes(end: int, pad: int) -> dict[str, Json]:
         "contrastive": {"penalty_alpha": 0.6, "top_k": 4}, "typical": {"typical_p": 0.5}, "epsilon": {"epsilon_cutoff": 0.01}, "eta": {"eta_cutoff": 0.01}, "guidance": {"guidance_scale": 2.0},
         "stop": {"stop_strings": ["e"]}, "returned": {"num_return_sequences": 2, "num_beams": 3}, "healing": {"token_healing": True}, "time": {"max_time": 60.0}, "words": {"force_words_ids": [[15]], "num_beams": 3},
         "cache": {"use_cache": False}, "cache-static": {"cache_implementation": "static"}, "cache-quantized": {"cache_implementation": "quantized"}, "scores": {"output_scores": True}, "unknown": {"shiny_new_penalty": 2.0},
-        "min-p": {"min_p": 0.2}, "invalid": {"remove_invalid_values": True}, "assistant": {"prompt_lookup_num_tokens": 3},
+        "lacking": {"eos_token_id": ABSENT, "pad_token_id": ABSENT}, "min-p": {"min_p": 0.2}, "invalid": {"remove_invalid_values": True}, "assistant": {"prompt_lookup_num_tokens": 3},
     }
 
 
@@ -205,7 +209,15 @@ def settings(only: Callable[[str], bool]) -> None:
                     made = varied(base, label, {"generation_config.json": keys})
                     answered(made, loaded(made, model, kind, task), jobs(kind, chosen), 1e-4, base)
 
+                def vary_old() -> None:
+                    # As repositories have them that are older than generation_config.json.
+                    written = json.loads((base.model / "generation_config.json").read_text())
+                    made = varied(base, f"{label}-in-config", {"config.json": {**written, **keys}})
+                    (made.model / "generation_config.json").unlink()
+                    answered(made, loaded(made, model, kind, task), jobs(kind, chosen), 1e-4, base)
+
                 attempt(f"{name}--{label}", vary, draws=1)
+                attempt(f"{name}--{label}-in-config", vary_old, draws=1)
 
         attempt(name, make)
 

@@ -16,7 +16,7 @@ import transformers
 
 import place
 
-MODULES = ("text_tasks", "generation_tasks", "image_tasks", "speech_tasks", "fixture_tasks")
+MODULES = ("text_tasks", "generation_tasks", "image_tasks", "speech_tasks", "precision_tasks", "fixture_tasks")
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
-"""Writes the fixtures of another engine with other weights: `make_engine.py OUT coreml|diffusers [--seed N] [--draws N] [--only NAME]`.
+"""Writes the fixtures of another engine with other weights, or settings of Stable Diffusion:
+`make_engine.py OUT coreml|diffusers|diffusers-settings [--seed N] [--draws N] [--only NAME]`.
 
 coremltools runs no models on Linux: the reference is the network of PyTorch, or the arithmetic of numpy, of which a package was converted. That of
 Stable Diffusion is `diffusers`. Each engine has its own versions of the libraries, those of its fixtures.
@@ -45,21 +46,28 @@ def diffusers(folder: Path, salt: str) -> Families:
 
 
 ENGINES = {"coreml": coreml, "diffusers": diffusers}
+SETTINGS = "diffusers-settings"
+"""The grid of `diffusion_tasks`, which has other models than the fixtures."""
 
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("out", type=Path)
-    asked.add_argument("engine", choices=ENGINES)
+    asked.add_argument("engine", choices=(*ENGINES, SETTINGS))
     asked.add_argument("--seed", type=int, default=0)
     asked.add_argument("--draws", type=int, default=3, help="weights that are tried before a model is not made")
     asked.add_argument("--only", default="", help="models whose name contains this")
     options = asked.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
-    sys.path.insert(0, str(TOOLS / f"{options.engine}-fixtures"))
+    sys.path.insert(0, str(TOOLS / f"{options.engine.partition('-')[0]}-fixtures"))
     folder = options.out / options.engine
     begin, failures = time.monotonic(), []
+    if options.engine == SETTINGS:
+        diffusers(folder, "")
+        importlib.import_module("diffusion_tasks").families(folder, options.seed, options.only, failures)
+        finish(folder, failures, begin)
+        return
     families = ENGINES[options.engine](folder, "")
     salted = importlib.import_module("common" if options.engine == "coreml" else "weights")
     for name, make in families.items():
@@ -76,9 +84,14 @@ def main() -> None:
         if why:
             failures.append({"family": options.engine, "model": name, "error": why})
             print(f"{name}: not made: {why}", file=sys.stderr, flush=True)
+    finish(folder, failures, begin)
+
+
+def finish(folder: Path, failures: list[dict[str, str]], begin: float) -> None:
+    """Writes what was not made."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "not-made.json").write_text(json.dumps(failures, indent=1, ensure_ascii=False) + "\n")
-    print(f"{options.engine}: {time.monotonic() - begin:.0f} s, {len(failures)} not made", file=sys.stderr, flush=True)
+    print(f"{folder.name}: {time.monotonic() - begin:.0f} s, {len(failures)} not made", file=sys.stderr, flush=True)
 
 
 def failure(make: Callable[[], Any]) -> str:

@@ -104,6 +104,7 @@ def sound(name: str, seconds: float = 1.1, seed: int = 3) -> str:
         file.parent.mkdir(parents=True, exist_ok=True)
         wave = media.speech(seconds, seed, rate)
         if channels > 1:
-            wave = np.stack([wave * (0.9**channel) for channel in range(channels)], -1)
+            # Other sounds in each, so that the weight of each counts.
+            wave = np.stack([np.roll(wave, channel * len(wave) // channels) * 0.9**channel for channel in range(channels)], -1)
         soundfile.write(file, wave, rate, subtype=subtype, format="ogg" if kind == "ogg" else None)
     return f"../../media/{name}"

@@ -17,10 +17,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "onnx-fixtures"))
 
 import common  # noqa: E402
+from changes import ABSENT, change, described, linked  # noqa: E402, F401
 from common import Json, Repository, Undecided, numbers, outline, rounded  # noqa: E402
-
-ABSENT = object()
-"""The value of a setting that is removed from its file."""
 
 Run = Callable[[Json], Json]
 LIMIT_BYTES = 40_000_000
@@ -79,38 +77,11 @@ def repository(name: str, task: str, **extra: Any) -> Repository:
 def varied(base: Repository, name: str, changes: dict[str, Json], task: str | None = None) -> Repository:
     """A copy of a repository with changed keys of JSON files; graphs are linked, not copied."""
     made = repository(f"{base.name}--{name}", task or base.task, **{key: value for key, value in base.extra.items() if key != "family"})
-    setting = [
-        {"file": file, "key": key, "value": "absent" if value is ABSENT else value}
-        for file, keys in changes.items() for key, value in keys.items()
-    ]
-    made.extra["setting"] = json.loads(json.dumps(setting, default=str))
-    for file in base.model.rglob("*"):
-        if file.is_file():
-            target = made.model / file.relative_to(base.model)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if file.suffix == ".json":
-                target.write_bytes(file.read_bytes())
-            else:
-                os.link(file, target)
+    made.extra["setting"] = described(changes)
+    linked(base.model, made.model)
     for file, keys in changes.items():
         change(made.model / file, keys)
     return made
-
-
-def change(file: Path, keys: Json) -> None:
-    """Sets or removes keys of a JSON file; `a.b` is a key of an object."""
-    content = json.loads(file.read_text()) if file.exists() else {}
-    for path, value in keys.items():
-        *parents, key = path.split("/")
-        inner = content
-        for parent in parents:
-            inner = inner.setdefault(parent, {})
-        if value is ABSENT:
-            inner.pop(key, None)
-        else:
-            inner[key] = value
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
 def answered(made: Repository, run: Run, inputs: dict[str, Json], tolerance: float, base: Repository | None = None, **more: Any) -> Repository:

@@ -95,7 +95,7 @@ class Findings:
 
     def weak(self) -> list[Json]:
         """Settings whose every case agreed although the setting changed less than ten times the tolerance: they prove nothing."""
-        return [model for model in self.models.values() if model.get("setting") and model.get("effects") and not any((change or 0) > 1e-3 for change in model["effects"].values())]
+        return [model for model in self.models.values() if model.get("setting") and model.get("effects") and not any((change or 0) > 10 * model.get("tolerance", 1e-4) for change in model["effects"].values())]
 
     def document(self, seed: int) -> str:
         """The report in Markdown."""
@@ -119,8 +119,9 @@ def outline(model: Path) -> Json:
     file = model / "cases.json"
     if file.exists():
         return json.loads(file.read_text())
-    calls = json.loads((model / "golden/cases.json").read_text()).get("pipelines", [])
-    return {"cases": [{"name": call["name"], "input": call} for call in calls]}
+    written = json.loads((model / "golden/cases.json").read_text())
+    beside = {name: written[name] for name in ("setting", "effects", "unanswered", "tolerance") if name in written}
+    return {"cases": [{"name": call["name"], "input": call} for call in written.get("pipelines", [])], **beside}
 
 
 def row(name: str, count: Counter[str], largest: str) -> str:

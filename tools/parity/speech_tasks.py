@@ -36,9 +36,9 @@ NETWORKS: dict[str, Json] = {
 
 
 def read(file: str) -> np.ndarray:
-    """The mean of a sound's channels at 16 kHz."""
+    """A sound in one channel at 16 kHz."""
     samples, rate = soundfile.read(Place.root / "media" / file, dtype="float64", always_2d=True)
-    one = samples.mean(1)
+    one = media.mixed(samples)
     divisor = np.gcd(media.RATE, rate)
     return resample_poly(one, media.RATE // divisor, rate // divisor).astype(np.float32)
 

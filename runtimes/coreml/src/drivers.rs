@@ -26,7 +26,7 @@ use std::{
 
 use island_runtimes_kit::{
     error::{EngineError, ErrorKind, invalid_model},
-    keys,
+    keys::{self, Form, unsupported},
     pipeline::Pipeline,
     repository::Repository,
 };
@@ -141,6 +141,18 @@ impl Parts {
         self.settings.get(name).and_then(Value::as_f64).map(|number| number as f32)
     }
 
+    /// The name of an output in the settings. An error if the model has none of this name.
+    pub fn output(&self) -> Result<Option<&str>, EngineError> {
+        let Some(name) = self.text("output") else { return Ok(None) };
+        let outputs = &self.model.interface().outputs;
+        if outputs.iter().any(|output| output.name == name) {
+            return Ok(Some(name));
+        }
+        let known: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
+        let refused = unsupported("[engine]", "output", &name.into());
+        Err(refused.followed_by(format!("{} has: {}", self.model.name(), known.join(", "))))
+    }
+
     /// Labels in the settings.
     pub fn labels(&self) -> Option<Vec<String>> {
         let labels = self.settings.get("labels")?.as_array()?;
@@ -164,21 +176,21 @@ const TASKS: [(&str, Load); 8] = [
 ];
 
 /// Keys of `[engine]`, of all tasks.
-const KEYS: [&str; 14] = [
-    "model",
-    "function",
-    "output",
-    "labels",
-    "pooling",
-    "normalize",
-    "context",
-    "softmax",
-    "fit",
-    "color",
-    "image_mean",
-    "image_std",
-    "rescale_factor",
-    "output_scale",
+const KEYS: [(&str, Form); 14] = [
+    ("model", Form::Text),
+    ("function", Form::Text),
+    ("output", Form::Text),
+    ("labels", Form::List),
+    ("pooling", Form::Text),
+    ("normalize", Form::Flag),
+    ("context", Form::Number),
+    ("softmax", Form::Flag),
+    ("fit", Form::Text),
+    ("color", Form::Text),
+    ("image_mean", Form::Numbers),
+    ("image_std", Form::Numbers),
+    ("rescale_factor", Form::Number),
+    ("output_scale", Form::Number),
 ];
 
 /// Loads the driver of an entry's task.

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use candle_core::Tensor;
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
-    keys::{PIPELINE, SCHEDULER, unsupported},
+    keys::{AUTOENCODER, PIPELINE, SCHEDULER, UNET, unsupported},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -163,10 +163,7 @@ impl Model {
             unet,
             vae,
             schedule,
-            zeros_for_absent_negative: index
-                .get("force_zeros_for_empty_prompt")
-                .and_then(Value::as_bool)
-                .unwrap_or(family == Family::Xl),
+            zeros_for_absent_negative: zeros_for_absent_negative(&repository, family)?,
             layers,
             settings,
             weights_bytes,
@@ -181,14 +178,20 @@ impl Model {
     fn check(&self) -> Result<(), EngineError> {
         let (unet, channels) = (&self.unet, self.vae.latent_channels);
         let is_xl = unet.addition_embed_type.is_some();
-        if unet.out_channels != channels || ![channels, 2 * channels + 1].contains(&unet.in_channels) {
-            return Err(invalid_model(format!(
-                "the network takes {} channels and gives {}, where the autoencoder has {channels}",
-                unet.in_channels, unet.out_channels
-            )));
+        let refused = |key: &str, value: usize| {
+            let why = format!("{}: latent_channels = {channels}", AUTOENCODER.file);
+            Err(unsupported(UNET.file, key, &value.into()).followed_by(why))
+        };
+        if unet.out_channels != channels {
+            return refused("out_channels", unet.out_channels);
+        }
+        if ![channels, 2 * channels + 1].contains(&unet.in_channels) {
+            return refused("in_channels", unet.in_channels);
         }
         if is_xl != (self.family == Family::Xl) {
-            return Err(invalid_model(format!("the network is not one of a {}", self.class_name)));
+            let why = format!("{}: addition_embed_type is of another pipeline", UNET.file);
+            let class = Value::from(self.class_name.as_str());
+            return Err(unsupported(PIPELINE.file, "_class_name", &class).followed_by(why));
         }
         let defaults = self.defaults();
         Request::read(&serde_json::json!({ "prompt": "" }), &defaults)
@@ -199,14 +202,14 @@ impl Model {
     /// Defaults of a request.
     pub fn defaults(&self) -> Defaults {
         let scale = self.vae.scale();
-        let trained = self.unet.side().unwrap_or(64) * scale;
+        let trained = pipeline_settings::latent_sides(&self.class_name, &self.unet);
         let is_lcm = matches!(self.schedule.kind(), Ok(schedule::Kind::Lcm));
         let usual = pipeline_settings::guidance(&self.class_name);
         let settings = &self.settings;
         Defaults {
             steps: settings.num_inference_steps.unwrap_or(if is_lcm { 4 } else { 20 }),
             guidance: settings.guidance_scale.unwrap_or(usual),
-            size: (settings.height.unwrap_or(trained), settings.width.unwrap_or(trained)),
+            size: (settings.height.unwrap_or(trained.0 * scale), settings.width.unwrap_or(trained.1 * scale)),
             multiple: scale,
             max_side: settings.max_side.unwrap_or(2048),
             max_output_bytes: u64::MAX,
@@ -250,6 +253,13 @@ impl Model {
     pub fn class_name(&self) -> &str {
         &self.class_name
     }
+}
+
+/// Whether an absent negative prompt is zeros: a flag that is null is off.
+fn zeros_for_absent_negative(repository: &Repository, family: Family) -> Result<bool, EngineError> {
+    let index = repository.json(PIPELINE.file)?.unwrap_or_default();
+    let flag = index.get("force_zeros_for_empty_prompt");
+    Ok(flag.map_or(family == Family::Xl, |flag| flag.as_bool().unwrap_or(false)))
 }
 
 /// Layers that adapters can change, with the shapes of their weights.
@@ -307,7 +317,13 @@ fn schedule_of(
     part: Option<&Value>,
     settings: &Settings,
 ) -> Result<schedule::Config, EngineError> {
+    /// Flags that are on where a file lacks them, and off where they are null.
+    const OFF_IF_NULL: [&str; 3] = ["clip_sample", "set_alpha_to_one", "lower_order_final"];
     let mut config: Map<String, Value> = repository.list(SCHEDULER.file)?;
+    let written = repository.json(SCHEDULER.file)?.unwrap_or_default();
+    for key in OFF_IF_NULL.into_iter().filter(|key| written.get(key).is_some_and(Value::is_null)) {
+        config.insert(key.to_owned(), false.into());
+    }
     if let Some(part) = part {
         let class = part.get(1).filter(|class| class.is_string());
         let class = class.ok_or_else(|| unsupported(PIPELINE.file, "scheduler", part))?;
@@ -328,6 +344,7 @@ fn family(class_name: &str) -> Result<Family, EngineError> {
     let found = PIPELINES.iter().find(|(name, _)| *name == class_name);
     found.map(|(_, family)| *family).ok_or_else(|| {
         let ours: Vec<&str> = PIPELINES.iter().map(|(name, _)| *name).collect();
-        invalid_model(format!("{} names no pipeline; supported are {}", PIPELINE.file, ours.join(", ")))
+        let refused = unsupported(PIPELINE.file, "_class_name", &class_name.into());
+        refused.followed_by(format!("supported are {}", ours.join(", ")))
     })
 }

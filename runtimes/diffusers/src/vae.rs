@@ -4,8 +4,13 @@ mod attention;
 mod coder;
 mod tile;
 
+use std::fmt;
+
 use candle_core::{D, Tensor};
-use island_runtimes_kit::error::{EngineError, invalid_model};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    keys::AUTOENCODER,
+};
 use serde::Deserialize;
 
 use coder::{Decoder, Encoder};
@@ -61,24 +66,30 @@ impl Default for Config {
 
 impl Config {
     fn check(&self) -> Result<(), EngineError> {
-        let refused = |why: String| Err(invalid_model(format!("vae/config.json: {why}")));
-        let blocks = self.block_out_channels.len();
-        let known = self.down_block_types.iter().all(|kind| kind == "DownEncoderBlock2D")
-            && self.up_block_types.iter().all(|kind| kind == "UpDecoderBlock2D");
-        if !known {
-            return refused("some of its blocks are not supported".to_owned());
+        let widths = &self.block_out_channels;
+        let blocks = widths.len();
+        let all = |types: &[String], kind: &str| types.len() == blocks && types.iter().all(|one| one == kind);
+        let fits_factor = self.scaling_factor.is_finite() && self.scaling_factor > 0.0;
+        let fits_widths =
+            (1..=6).contains(&blocks) && widths.iter().all(|width| (1..=1 << 14).contains(width));
+        let fits_side = fits_widths && self.sample_size >= self.scale();
+        let checks: [(&str, bool, &dyn fmt::Debug); 9] = [
+            ("block_out_channels", fits_widths, widths),
+            ("down_block_types", all(&self.down_block_types, "DownEncoderBlock2D"), &self.down_block_types),
+            ("up_block_types", all(&self.up_block_types, "UpDecoderBlock2D"), &self.up_block_types),
+            ("layers_per_block", (1..=8).contains(&self.layers_per_block), &self.layers_per_block),
+            ("in_channels", self.in_channels == 3, &self.in_channels),
+            ("out_channels", self.out_channels == 3, &self.out_channels),
+            ("latent_channels", (1..=64).contains(&self.latent_channels), &self.latent_channels),
+            ("scaling_factor", fits_factor, &self.scaling_factor),
+            ("sample_size", fits_side, &self.sample_size),
+        ];
+        match checks.into_iter().find(|(_, fits, _)| !fits) {
+            Some((key, _, value)) => {
+                Err(invalid_model(format!("{}: {key} = {value:?} is not supported", AUTOENCODER.file)))
+            }
+            None => Ok(()),
         }
-        let is_sane = (1..=6).contains(&blocks)
-            && self.down_block_types.len() == blocks
-            && self.up_block_types.len() == blocks
-            && (1..=8).contains(&self.layers_per_block)
-            && (self.in_channels, self.out_channels) == (3, 3)
-            && (1..=64).contains(&self.latent_channels)
-            && self.scaling_factor.is_finite()
-            && self.scaling_factor > 0.0
-            && self.sample_size >= self.scale()
-            && self.block_out_channels.iter().all(|width| *width > 0 && *width <= 1 << 14);
-        if is_sane { Ok(()) } else { refused("its numbers are inconsistent".to_owned()) }
     }
 
     /// Pixels of an image per latent, along a side.

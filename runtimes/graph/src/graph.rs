@@ -4,6 +4,7 @@
 //! inputs get a default where they can have only one value: no second segment, every position attended to, an empty cache.
 
 mod failure;
+mod outputs;
 mod written;
 
 use std::{fs, sync::Arc};
@@ -35,7 +36,7 @@ use crate::{
     weights::{File, Weights},
 };
 
-use self::failure::failed;
+use self::{failure::failed, outputs::Output};
 pub use written::Written;
 
 /// Maximum number of bytes of weights that each lane keeps for itself.
@@ -72,6 +73,8 @@ pub struct Graph {
     lanes: Lanes,
     inputs: Vec<Input>,
     outputs: Vec<String>,
+    /// The same with their sizes.
+    stated: Vec<Output>,
     scales_by_run: bool,
     gpu: Option<&'static Gpu>,
     /// The GPU's memory that its sessions use, if they may run nodes there; dropped after them.
@@ -249,6 +252,7 @@ impl Graph {
             reserved,
             inputs: wide.inputs().iter().filter_map(Input::of).collect(),
             outputs: wide.outputs().iter().map(|output| output.name().to_owned()).collect(),
+            stated: wide.outputs().iter().map(Output::of).collect(),
             lanes: Lanes::new(wide, narrow),
             scales_by_run: inspect::scales_by_run(bytes),
             watch: TensorTrace::default(),

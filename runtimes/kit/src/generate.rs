@@ -7,6 +7,7 @@
 //! | [`search`] | greedy, sampled or beam search over any [`Decoder`] |
 //! | [`stream`] | tokens to text, incrementally |
 
+mod class_defaults;
 pub mod logits_processors;
 pub mod options;
 pub mod search;

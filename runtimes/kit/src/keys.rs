@@ -150,12 +150,46 @@ pub fn unsupported(file: &str, key: &str, value: &Value) -> EngineError {
 /// Keys of `[engine]` that coordinators and agents read, whatever the engine is.
 const OF_ALL_ENGINES: [&str; 5] = ["task", "moderation", "reasoning", "continues", "egress"];
 
-/// Rejects keys of a Cargo's `[engine]` table that its engine does not have: a misspelt one would be passed over.
-pub fn check_engine(settings: &Value, keys: &[&str]) -> Result<(), EngineError> {
+/// What a key of `[engine]` holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A text.
+    Text,
+    /// On or off.
+    Flag,
+    /// A number.
+    Number,
+    /// A list.
+    List,
+    /// A table.
+    Table,
+    /// A number, or a list of them.
+    Numbers,
+}
+
+impl Form {
+    fn fits(self, value: &Value) -> bool {
+        match self {
+            Self::Text => value.is_string(),
+            Self::Flag => value.is_boolean(),
+            Self::Number => value.is_number(),
+            Self::List => value.is_array(),
+            Self::Table => value.is_object(),
+            Self::Numbers => value.is_number() || value.is_array(),
+        }
+    }
+}
+
+/// Rejects keys of a Cargo's `[engine]` table that its engine does not have, and values of another form: a misspelt key would be passed over, and
+/// such a value would count as absent.
+pub fn check_engine(settings: &Value, keys: &[(&str, Form)]) -> Result<(), EngineError> {
+    let fits = |key: &str, value: &Value| match keys.iter().find(|(known, _)| *known == key) {
+        Some((_, form)) => value.is_null() || form.fits(value),
+        None => OF_ALL_ENGINES.contains(&key),
+    };
     let mut present = settings.as_object().into_iter().flatten();
-    let unknown =
-        present.find(|(key, _)| !keys.contains(&key.as_str()) && !OF_ALL_ENGINES.contains(&key.as_str()));
-    unknown.map_or(Ok(()), |(key, value)| Err(unsupported("[engine]", key, value)))
+    let refused = present.find(|(key, value)| !fits(key.as_str(), value));
+    refused.map_or(Ok(()), |(key, value)| Err(unsupported("[engine]", key, value)))
 }
 
 /// Whether a value equals one that is written as JSON. Numbers are compared by value: `1` is `1.0`.
@@ -261,11 +295,16 @@ The tables are in `runtimes/kit/src/keys`; decisions 0095 and 0096 have the reas
 
     #[test]
     fn keys_that_an_engine_does_not_have_are_refused() {
-        let check = |settings: Value| check_engine(&settings, &["pooling"]).map_err(|error| error.message());
+        let keys = [("pooling", Form::Text), ("normalize", Form::Flag), ("image_mean", Form::Numbers)];
+        let check = |settings: Value| check_engine(&settings, &keys).map_err(|error| error.message());
         assert_eq!(check(Value::Null), Ok(()));
         assert_eq!(check(json!({"pooling": "cls", "task": "feature-extraction"})), Ok(()));
         let refused = check(json!({"pooling": "cls", "pool": true})).expect_err("misspelt");
         assert_eq!(refused, "[engine]: pool = true is not supported");
+        assert_eq!(check(json!({"normalize": false, "image_mean": [0.5, 0.5, 0.5]})), Ok(()));
+        let refused = check(json!({"normalize": 1})).expect_err("neither on nor off");
+        assert_eq!(refused, "[engine]: normalize = 1 is not supported");
+        assert!(check(json!({"pooling": ["cls"]})).is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use island_protocol::{cargo::CargoSpec, host::CPU};
 use island_runtimes_graph::{Graph, Resources, files::GraphFiles, gpu::Gpu, tensor_trace::TensorTrace};
 use island_runtimes_kit::{
     error::{EngineError, ErrorKind},
-    keys,
+    keys::{self, Form},
     pipeline::Pipeline,
     repository::Repository,
     text::tokens::Tokens,
@@ -121,18 +121,18 @@ const TASKS: [(&str, Load); 18] = [
 ];
 
 /// Keys of `[engine]`, of all tasks.
-const KEYS: [&str; 11] = [
-    "pooling",
-    "normalize",
-    "prompts",
-    "default_prompt_name",
-    "prefix",
-    "overlap",
-    "languages",
-    "speaker_embeddings",
-    "threshold",
-    "minlenratio",
-    "maxlenratio",
+const KEYS: [(&str, Form); 11] = [
+    ("pooling", Form::Text),
+    ("normalize", Form::Flag),
+    ("prompts", Form::Table),
+    ("default_prompt_name", Form::Text),
+    ("prefix", Form::Text),
+    ("overlap", Form::Number),
+    ("languages", Form::List),
+    ("speaker_embeddings", Form::Text),
+    ("threshold", Form::Number),
+    ("minlenratio", Form::Number),
+    ("maxlenratio", Form::Number),
 ];
 
 /// Loads the pipeline of a Cargo's task.

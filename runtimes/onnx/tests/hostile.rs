@@ -70,6 +70,35 @@ async fn truncated_and_invalid_graphs_are_rejected() {
 }
 
 #[tokio::test]
+async fn graphs_that_do_not_fit_their_settings_are_rejected_before_a_job() {
+    let changed = |name: &str, file: &str, key: &str, value: Value| {
+        let repository = Mended::of(name);
+        let mut settings: Value = serde_json::from_slice(&repository.bytes(file)).expect("JSON");
+        settings[key] = value;
+        repository.with(file, settings.to_string().as_bytes())
+    };
+    let three = json!({"0": "A", "1": "B", "2": "C"});
+    for fixture in ["distilbert-sst2", "bert-ner", "resnet"] {
+        let why = changed(fixture, "config.json", "id2label", three.clone()).refused().await;
+        assert!(why.starts_with("onnx/model.onnx: logits = ["), "{fixture}: {why}");
+        assert!(why.contains("3, not ") && why.contains("config.json"), "{fixture}: {why}");
+    }
+    let why = changed("bert-rank", "config.json", "id2label", three).refused().await;
+    assert!(why.starts_with("config.json: id2label = {"), "{why}");
+    let why = changed("wav2vec2", "config.json", "model_type", json!("speech_to_text")).refused().await;
+    assert!(why.starts_with("config.json: model_type = \"speech_to_text\""), "{why}");
+    let why = changed("speecht5", "config.json", "num_mel_bins", json!(5000)).refused().await;
+    assert!(why.starts_with("config.json: num_mel_bins = 5000"), "{why}");
+    // A layer after the pooling of another length than the vectors of tokens.
+    let of_other_length = Mended::of("embedding-layers");
+    let layers = of_other_length.bytes("onnx/model.onnx");
+    let other = Mended::of("bert-ner").bytes("onnx/model.onnx");
+    assert_ne!(layers, other);
+    let why = of_other_length.with("onnx/model.onnx", &other).refused().await;
+    assert!(why.contains("modules.json"), "{why}");
+}
+
+#[tokio::test]
 async fn missing_files_are_named() {
     let repository = || Mended::of("distilbert-sst2");
     assert!(repository().without("tokenizer.json").refused().await.contains("tokenizer.json"));

@@ -84,11 +84,12 @@ pub(super) async fn run(config: &Config, slugs: &[String], hub: &str) -> anyhow:
         }
     }
     let rest = [(unknown, "unknown"), (elsewhere, "not compared")];
-    let rest: String = rest
+    let rest = rest
         .iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, what)| format!("; {count} {what}"))
-        .collect();
+        .collect::<Vec<_>>()
+        .concat();
     let cargos = cargos.len();
     print(&format!("{files} files of {cargos} Cargos compared, {wrong} wrong, {changed} changed{rest}\n"));
     Ok(if wrong + unknown == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

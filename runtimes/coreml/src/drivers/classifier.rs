@@ -3,6 +3,7 @@
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
     job::{Answer, Job, parse_input},
+    keys::unsupported,
     media::picture,
     pipeline::Pipeline,
     text::scores,
@@ -14,7 +15,10 @@ use super::{
     Parts,
     picture::{Fit, ImageInput},
 };
-use crate::model::take;
+use crate::{
+    model::take,
+    package::interface::{Kind, Sizes},
+};
 
 /// Default number of labels of an answer.
 const TOP_K: usize = 5;
@@ -42,8 +46,18 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
         (output.to_owned(), labels.to_vec(), false)
     } else {
         let output = model.interface().outputs.first().map(|output| output.name.clone());
-        let labels =
-            parts.labels().ok_or_else(|| invalid_model(format!("{} has no labels", model.name())))?;
+        let labels = parts.labels().ok_or_else(|| {
+            invalid_model(format!("{} names no classes: [engine]: labels is missing", model.name()))
+        })?;
+        if let Some(Kind::Array { sizes: Sizes::Fixed(sizes), .. }) =
+            model.interface().outputs.first().map(|output| &output.kind)
+            && let Some(stated) = sizes.iter().try_fold(1, |product: u64, size| product.checked_mul(*size))
+            && stated != 0
+            && stated != labels.len() as u64
+        {
+            let refused = unsupported("[engine]", "labels", &labels.into());
+            return Err(refused.followed_by(format!("{} gives {stated} scores", model.name())));
+        }
         (output.unwrap_or_default(), labels, true)
     };
     let is_raw = parts.flag("softmax").unwrap_or(is_raw);

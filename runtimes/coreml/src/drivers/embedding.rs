@@ -3,6 +3,7 @@
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job, parse_input},
+    keys::unsupported,
     pipeline::Pipeline,
     text::tokens::{self, Tokens},
 };
@@ -94,7 +95,7 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     let sizes = sizes.filter(|sizes| sizes.rank() == 2);
     let sizes =
         sizes.ok_or_else(|| invalid_model(format!("{} takes no tokens [1, length]", parts.model.name())))?;
-    let named = parts.text("output").map(str::to_owned);
+    let named = parts.output()?.map(str::to_owned);
     let output =
         named.or_else(|| interface.outputs.first().map(|output| output.name.clone())).unwrap_or_default();
     let pooling = match parts.text("pooling") {
@@ -102,7 +103,7 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
         Some("cls") => Pooling::Cls,
         Some("lasttoken") => Pooling::LastToken,
         Some(other) => {
-            return Err(invalid_model(format!("unknown pooling {other:?}")));
+            return Err(unsupported("[engine]", "pooling", &other.into()));
         }
     };
     Ok(Box::new(Embedder {

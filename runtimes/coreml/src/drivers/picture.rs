@@ -3,6 +3,7 @@
 use image::{RgbImage, imageops};
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
+    keys::unsupported,
     media::resize::{Filter, resize},
 };
 use ndarray::{ArrayD, IxDyn};
@@ -49,7 +50,7 @@ impl ImageInput {
             Some("crop") => Fit::Crop,
             Some("fill") => Fit::Fill,
             Some(other) => {
-                return Err(invalid_model(format!("unknown fit {other:?}")));
+                return Err(unsupported("[engine]", "fit", &other.into()));
             }
         };
         let interface = parts.model.interface();

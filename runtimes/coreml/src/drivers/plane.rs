@@ -69,7 +69,7 @@ pub fn load_picture(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
 fn load(parts: Parts, meaning: fn(&Parts) -> Meaning) -> Result<Box<dyn Pipeline>, EngineError> {
     let image_input = ImageInput::of(&parts, Fit::Fill)?;
     let outputs = &parts.model.interface().outputs;
-    let named = parts.text("output").map(str::to_owned);
+    let named = parts.output()?.map(str::to_owned);
     let output = named.or_else(|| outputs.first().map(|output| output.name.clone()));
     let output = output.ok_or_else(|| invalid_model(format!("{} has no output", parts.model.name())))?;
     Ok(Box::new(Planes { meaning: meaning(&parts), image_input, output, parts }))

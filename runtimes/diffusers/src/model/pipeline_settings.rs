@@ -1,7 +1,9 @@
 //! What follows from the class of a pipeline: its usual guidance, and what the pipelines of Stable Diffusion change in the settings of their
-//! scheduler, since those of the first repositories lacked it.
+//! scheduler and of their network, since those of the first repositories lacked it.
 
 use serde_json::{Map, Value};
+
+use crate::unet;
 
 const PLAIN: [&str; 2] = ["StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline"];
 const INPAINT: &str = "StableDiffusionInpaintPipeline";
@@ -14,6 +16,23 @@ pub(super) fn guidance(pipeline: &str) -> f64 {
         // The pipeline that inpaints with SDXL among them.
         _ => 7.5,
     }
+}
+
+/// Height and width of the latents of jobs that name no size. Where diffusers before 0.9 wrote the settings, a smaller side is raised to that of
+/// the published models.
+pub(super) fn latent_sides(pipeline: &str, network: &unet::Config) -> (usize, usize) {
+    const PUBLISHED: usize = 64;
+    let sides = network.sides().unwrap_or((PUBLISHED, PUBLISHED));
+    let raises = PLAIN.contains(&pipeline) || pipeline == INPAINT;
+    if raises && network.sample_size.is_number() && network.version.as_deref().is_some_and(is_before_0_9) {
+        return (sides.0.max(PUBLISHED), sides.1.max(PUBLISHED));
+    }
+    sides
+}
+
+fn is_before_0_9(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u64>().ok());
+    matches!((parts.next(), parts.next()), (Some(Some(0)), Some(Some(minor))) if minor < 9)
 }
 
 /// Changes settings as a pipeline of this class does, and returns the keys that they lacked: a scheduler that a job chooses does not get those.
@@ -68,6 +87,33 @@ mod tests {
             ("StableDiffusionXLInpaintPipeline", 7.5),
         ] {
             assert_eq!(guidance(pipeline), expected, "{pipeline}");
+        }
+    }
+
+    #[test]
+    fn images_of_the_first_repositories_have_the_size_of_the_published_models() {
+        let sides = |pipeline: &str, settings: Value| {
+            latent_sides(pipeline, &serde_json::from_value(settings).expect("settings"))
+        };
+        // The sizes that `__call__` of diffusers 0.42 chooses, in latents.
+        for pipeline in [PLAIN[0], PLAIN[1], INPAINT] {
+            for version in ["0.6.0", "0.8.1.dev0"] {
+                let settings = json!({"sample_size": 32, "_diffusers_version": version});
+                assert_eq!(sides(pipeline, settings), (64, 64), "{pipeline} {version}");
+            }
+            let larger = json!({"sample_size": 96, "_diffusers_version": "0.6.0"});
+            assert_eq!(sides(pipeline, larger), (96, 96), "{pipeline}");
+            for version in ["0.9.0.dev0", "0.10.2", "1.0.0"] {
+                let settings = json!({"sample_size": 32, "_diffusers_version": version});
+                assert_eq!(sides(pipeline, settings), (32, 32), "{pipeline} {version}");
+            }
+            assert_eq!(sides(pipeline, json!({"sample_size": 32})), (32, 32), "{pipeline}");
+        }
+        let wide = json!({"sample_size": [6, 10], "_diffusers_version": "0.6.0"});
+        assert_eq!(sides(PLAIN[0], wide), (6, 10));
+        for pipeline in ["StableDiffusionXLPipeline", "LatentConsistencyModelPipeline"] {
+            let settings = json!({"sample_size": 32, "_diffusers_version": "0.6.0"});
+            assert_eq!(sides(pipeline, settings), (32, 32), "{pipeline}");
         }
     }
 

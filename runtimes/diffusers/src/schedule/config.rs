@@ -1,7 +1,11 @@
 //! `scheduler_config.json`, with each scheduler's defaults for absent settings.
 
-use island_runtimes_kit::error::{EngineError, invalid_input, invalid_model};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input},
+    keys::{SCHEDULER, unsupported},
+};
 use serde::Deserialize;
+use serde_json::Value;
 
 /// The supported schedulers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +155,7 @@ impl Config {
             "DPMSolverMultistepScheduler" => Kind::Dpm,
             "LCMScheduler" => Kind::Lcm,
             "UniPCMultistepScheduler" => Kind::UniPc,
-            other => return Err(invalid_model(format!("unsupported scheduler {other:?}"))),
+            other => return Err(unsupported(SCHEDULER.file, "_class_name", &other.into())),
         })
     }
 
@@ -199,16 +203,28 @@ impl Config {
     /// Rejects numbers out of range. Settings that no scheduler here supports are refused by [`island_runtimes_kit::keys::SCHEDULER`].
     pub(super) fn check(&self) -> Result<(), EngineError> {
         let length = self.num_train_timesteps;
-        let fits = (2..=100_000).contains(&length)
-            && self.trained_betas.as_ref().is_none_or(|betas| betas.len() == length)
-            && (0..=i64::try_from(length / 2).unwrap_or(0)).contains(&self.steps_offset);
-        let finite =
-            [self.beta_start, self.beta_end].into_iter().flatten().all(|beta| 0.0 < beta && beta < 1.0)
-                && self.trained_betas.iter().flatten().all(|beta| (0.0..1.0).contains(beta));
-        if !fits || !finite || self.original_inference_steps == 0 {
-            return Err(invalid_model("invalid betas, timesteps or offset of the scheduler"));
+        let largest_offset = i64::try_from(length / 2).unwrap_or(0);
+        let fits_betas = self
+            .trained_betas
+            .as_ref()
+            .is_none_or(|betas| betas.len() == length && betas.iter().all(|beta| (0.0..1.0).contains(beta)));
+        let fits_beta = |beta: Option<f64>| beta.is_none_or(|beta| 0.0 < beta && beta < 1.0);
+        let checks: [(&str, bool, Value); 6] = [
+            ("num_train_timesteps", (2..=100_000).contains(&length), length.into()),
+            ("steps_offset", (0..=largest_offset).contains(&self.steps_offset), self.steps_offset.into()),
+            ("trained_betas", fits_betas, self.trained_betas.clone().into()),
+            ("beta_start", fits_beta(self.beta_start), self.beta_start.into()),
+            ("beta_end", fits_beta(self.beta_end), self.beta_end.into()),
+            (
+                "original_inference_steps",
+                self.original_inference_steps > 0,
+                self.original_inference_steps.into(),
+            ),
+        ];
+        match checks.into_iter().find(|(_, fits, _)| !fits) {
+            Some((key, _, value)) => Err(unsupported(SCHEDULER.file, key, &value)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     pub(super) fn spacing(&self, default: Spacing) -> Spacing {
@@ -227,9 +243,8 @@ impl Config {
     pub(super) fn order(&self, most: usize) -> Result<usize, EngineError> {
         match self.solver_order {
             order if (1..=most).contains(&order) => Ok(order),
-            order => {
-                Err(invalid_model(format!("the scheduler's solver_order is {order}; it must be 1 to {most}")))
-            }
+            order => Err(unsupported(SCHEDULER.file, "solver_order", &order.into())
+                .followed_by(format!("it must be 1 to {most}"))),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! DPM-Solver++ of first and second order, and its stochastic form.
 
-use island_runtimes_kit::error::{EngineError, invalid_model};
+use island_runtimes_kit::{
+    error::EngineError,
+    keys::{SCHEDULER, unsupported},
+};
 
 use super::{
     Draw, Scheduler, combine,
@@ -31,7 +34,7 @@ impl Dpm {
             None | Some("dpmsolver++" | "deis") => false,
             Some("sde-dpmsolver++") => true,
             Some(other) => {
-                return Err(invalid_model(format!("unsupported algorithm_type {other:?} of the scheduler")));
+                return Err(unsupported(SCHEDULER.file, "algorithm_type", &other.into()));
             }
         };
         let trained = sigmas::trained(&table::alphas_cumprod(config));

@@ -1,6 +1,9 @@
 //! PNDM without its Runge-Kutta start: linear multistep over the last four outputs.
 
-use island_runtimes_kit::error::{EngineError, invalid_model};
+use island_runtimes_kit::{
+    error::EngineError,
+    keys::{SCHEDULER, unsupported},
+};
 
 use super::{
     Draw, Scheduler, combine,
@@ -26,12 +29,12 @@ pub(super) struct Pndm {
 impl Pndm {
     pub(super) fn new(config: &Config, steps: usize) -> Result<Self, EngineError> {
         if !config.skip_prk_steps {
-            return Err(invalid_model(
-                "this engine runs PNDM only with skip_prk_steps, which the repository does not set",
-            ));
+            return Err(unsupported(SCHEDULER.file, "skip_prk_steps", &false.into())
+                .followed_by("PNDM starts without Runge-Kutta steps here"));
         }
         if config.prediction_type == Prediction::Sample {
-            return Err(invalid_model("PNDM cannot use a model that predicts samples"));
+            return Err(unsupported(SCHEDULER.file, "prediction_type", &"sample".into())
+                .followed_by("PNDM has no form for it"));
         }
         let alphas = table::alphas_cumprod(config);
         let mut timesteps = spacing::points(config, config.spacing(Spacing::Leading), steps, true);

@@ -36,13 +36,15 @@ pub(super) fn curve(config: &Config, highest: f64, lowest: f64, steps: usize) ->
     None
 }
 
-/// The training timestep of a level.
+/// The training timestep of a level. Logarithms of the training's levels have the precision of those in the reference: where it cuts the fraction
+/// off, the highest level is not the last timestep but the one before.
 pub(super) fn time_of(sigma: f64, trained: &[f64]) -> f64 {
     let level = sigma.max(1e-10).ln();
-    let below = trained.iter().take_while(|other| other.ln() <= level).count();
+    let log = |other: f64| other.ln() as f32;
+    let below = trained.iter().take_while(|other| f64::from(log(**other)) <= level).count();
     let low = below.saturating_sub(1).min(trained.len() - 2);
-    let (from, to) = (trained[low].ln(), trained[low + 1].ln());
-    let share = ((from - level) / (from - to)).clamp(0.0, 1.0);
+    let (from, to) = (log(trained[low]), log(trained[low + 1]));
+    let share = ((f64::from(from) - level) / f64::from(from - to)).clamp(0.0, 1.0);
     (1.0 - share) * low as f64 + share * (low + 1) as f64
 }
 

@@ -154,3 +154,16 @@ fn steps_of_a_consistency_model_are_chosen_in_floating_point() {
     // `LCMScheduler.set_timesteps(22, original_inference_steps=30)` of diffusers 0.42.
     assert_eq!(times[9..13], [593.0, 560.0, 527.0, 461.0]);
 }
+
+#[test]
+fn fractions_of_timesteps_are_cut_off_in_the_precision_of_the_reference() {
+    // `set_timesteps` of diffusers 0.42 with `use_exponential_sigmas`.
+    for class in ["DPMSolverMultistepScheduler", "UniPCMultistepScheduler"] {
+        let settings =
+            Config { use_exponential_sigmas: Some(true), ..config(class, "linspace", "epsilon", false) };
+        for (steps, expected) in [(4, vec![998.0, 538.0, 52.0, 0.0]), (1, vec![998.0])] {
+            let made = make(&settings, steps, 0.0).expect("a scheduler");
+            assert_eq!(made.timesteps(), expected, "{class}");
+        }
+    }
+}

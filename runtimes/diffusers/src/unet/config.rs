@@ -1,19 +1,32 @@
 //! `unet/config.json`.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
-use island_runtimes_kit::error::{EngineError, invalid_model};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    keys::{UNET, unsupported},
+};
 use serde::Deserialize;
 use serde_json::Value;
 
 /// One number for all blocks, or one per block.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Each {
     /// One for all.
     All(usize),
     /// One per block.
     By(Vec<usize>),
+}
+
+/// As in the file.
+impl fmt::Debug for Each {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All(number) => fmt::Debug::fmt(number, f),
+            Self::By(numbers) => fmt::Debug::fmt(numbers, f),
+        }
+    }
 }
 
 impl Each {
@@ -37,8 +50,11 @@ impl Each {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Config {
-    /// Side of the latents in training.
+    /// Side of the latents in training, or height and width.
     pub sample_size: Value,
+    /// The version of diffusers that wrote the settings.
+    #[serde(rename = "_diffusers_version")]
+    pub version: Option<String>,
     /// Input channels: 4, or 9 for inpainting.
     pub in_channels: usize,
     /// Output channels.
@@ -49,7 +65,6 @@ pub struct Config {
     pub(super) layers_per_block: Each,
     pub(super) transformer_layers_per_block: Each,
     attention_head_dim: Each,
-    num_attention_heads: Option<Each>,
     pub(super) cross_attention_dim: Each,
     /// Whether attention scores exceed the range of `f16`.
     pub(super) upcast_attention: bool,
@@ -72,6 +87,7 @@ impl Default for Config {
         let up = "CrossAttnUpBlock2D";
         Self {
             sample_size: Value::Null,
+            version: None,
             in_channels: 4,
             out_channels: 4,
             down_block_types: names([down, down, down, plain]),
@@ -80,7 +96,6 @@ impl Default for Config {
             layers_per_block: Each::All(2),
             transformer_layers_per_block: Each::All(1),
             attention_head_dim: Each::All(8),
-            num_attention_heads: None,
             cross_attention_dim: Each::All(1280),
             upcast_attention: false,
             norm_num_groups: 32,
@@ -98,39 +113,51 @@ impl Default for Config {
 impl Config {
     /// Rejects a network that this engine would compute differently from diffusers.
     pub(super) fn check(&self) -> Result<(), EngineError> {
-        let refused = |why: String| Err(invalid_model(format!("unet/config.json: {why}")));
-        let known = |types: &[String], plain: &str, cross: &str| {
-            types.iter().all(|kind| kind == plain || kind == cross)
-        };
-        if !known(&self.down_block_types, "DownBlock2D", "CrossAttnDownBlock2D")
-            || !known(&self.up_block_types, "UpBlock2D", "CrossAttnUpBlock2D")
-        {
-            return refused("some of its blocks are not supported".to_owned());
+        if !self.sample_size.is_null() && self.sides().is_none() {
+            return Err(unsupported(UNET.file, "sample_size", &self.sample_size));
         }
-        let blocks = self.block_out_channels.len();
+        let widths = &self.block_out_channels;
+        let blocks = widths.len();
+        let known = |types: &[String], plain: &str, cross: &str| {
+            types.len() == blocks && types.iter().all(|kind| kind == plain || kind == cross)
+        };
+        let has_downs = known(&self.down_block_types, "DownBlock2D", "CrossAttnDownBlock2D");
+        let has_ups = known(&self.up_block_types, "UpBlock2D", "CrossAttnUpBlock2D");
+        let fits_widths = (1..=8).contains(&blocks)
+            && widths[0].is_multiple_of(2)
+            && widths.iter().all(|width| (1..=1 << 14).contains(width));
         let groups = self.norm_num_groups;
-        let is_sane = (1..=8).contains(&blocks)
-            && self.down_block_types.len() == blocks
-            && self.up_block_types.len() == blocks
-            && groups > 0
-            && self
-                .block_out_channels
-                .iter()
-                .all(|width| *width > 0 && *width <= 1 << 14 && width % groups == 0)
-            && self.block_out_channels[0].is_multiple_of(2)
-            && self.layers_per_block.fits(blocks, 1, 16)
-            && self.transformer_layers_per_block.fits(blocks, 1, 64)
-            && self.cross_attention_dim.fits(blocks, 1, 1 << 14)
-            && (0..blocks)
-                .all(|at| self.heads(at) > 0 && self.block_out_channels[at].is_multiple_of(self.heads(at)))
-            && self.time_cond_proj_dim.is_none_or(|width| (4..=1 << 14).contains(&width))
-            && self.norm_eps > 0.0;
-        if is_sane { Ok(()) } else { refused("its numbers are inconsistent".to_owned()) }
+        let fits_groups = groups > 0 && widths.iter().all(|width| width % groups == 0);
+        let fits_heads =
+            (0..blocks).all(|at| self.heads(at) > 0 && widths[at].is_multiple_of(self.heads(at)));
+        let guidance = self.time_cond_proj_dim.unwrap_or(4);
+        let heads = &self.attention_head_dim;
+        let layers = &self.layers_per_block;
+        let deep = &self.transformer_layers_per_block;
+        let attended = &self.cross_attention_dim;
+        let checks: [(&str, bool, &dyn fmt::Debug); 10] = [
+            ("block_out_channels", fits_widths, widths),
+            ("down_block_types", has_downs, &self.down_block_types),
+            ("up_block_types", has_ups, &self.up_block_types),
+            ("norm_num_groups", fits_groups, &groups),
+            ("layers_per_block", layers.fits(blocks, 1, 16), layers),
+            ("transformer_layers_per_block", deep.fits(blocks, 1, 64), deep),
+            ("cross_attention_dim", attended.fits(blocks, 1, 1 << 14), attended),
+            ("attention_head_dim", fits_heads, heads),
+            ("time_cond_proj_dim", (4..=1 << 14).contains(&guidance), &guidance),
+            ("norm_eps", self.norm_eps > 0.0, &self.norm_eps),
+        ];
+        match checks.into_iter().find(|(_, fits, _)| !fits) {
+            Some((key, _, value)) => {
+                Err(invalid_model(format!("{}: {key} = {value:?} is not supported", UNET.file)))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Heads of a block. The setting is named after their width for historical reasons.
     pub fn heads(&self, block: usize) -> usize {
-        self.num_attention_heads.as_ref().unwrap_or(&self.attention_head_dim).at(block)
+        self.attention_head_dim.at(block)
     }
 
     /// Whether a block attends to the prompt, by its place among the blocks of the way down.
@@ -149,10 +176,17 @@ impl Config {
         4 * self.block_out_channels[0]
     }
 
-    /// Side of the latents in training, if it is known.
-    pub fn side(&self) -> Option<usize> {
-        let size = self.sample_size.as_array().and_then(|sides| sides.first()).unwrap_or(&self.sample_size);
-        size.as_u64().map(|side| side as usize).filter(|side| (1..=1024).contains(side))
+    /// Height and width of the latents in training, if they are known.
+    pub fn sides(&self) -> Option<(usize, usize)> {
+        let side = |size: &Value| {
+            let side = size.as_u64().and_then(|side| usize::try_from(side).ok());
+            side.filter(|side| (1..=1024).contains(side))
+        };
+        match self.sample_size.as_array().map(Vec::as_slice) {
+            Some([height, width]) => side(height).zip(side(width)),
+            Some(_) => None,
+            None => side(&self.sample_size).map(|side| (side, side)),
+        }
     }
 
     /// Downsampling factor at its lowest resolution.

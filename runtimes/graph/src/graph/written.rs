@@ -3,7 +3,7 @@
 use island_runtimes_kit::error::EngineError;
 use ort::{environment::Environment, session::Session, value::DynValue};
 
-use super::{Graph, Input, Resources, builder, computes, does_not_load};
+use super::{Graph, Input, Resources, builder, computes, does_not_load, outputs::Output};
 use crate::{gpu::Gpu, lanes::Lanes, onnx::Model, tensor_trace::TensorTrace};
 
 /// Session option: the folder to which locations of weights are relative.
@@ -43,6 +43,7 @@ impl Graph {
             gpu,
             reserved,
             inputs: session.inputs().iter().filter_map(Input::of).collect(),
+            stated: session.outputs().iter().map(Output::of).collect(),
             outputs: session.outputs().iter().map(|output| output.name().to_owned()).collect(),
             lanes: Lanes::new(session, Vec::new()),
             scales_by_run: false,

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::class_defaults;
 use crate::{
     error::{EngineError, invalid_input, invalid_model},
     keys::{CONFIG, GENERATION, unsupported},
@@ -254,8 +255,13 @@ impl Settings {
             for (name, usual) in known.as_object().into_iter().flatten() {
                 // What the model as a whole sets counts before what its decoder sets, as in the reference, unless it is the default.
                 let is_set = settings.get(name).is_some_and(|set| !is_usual(name, set, usual));
-                if let Some(value) = source.get(name).filter(|value| !value.is_null() && !is_set) {
-                    settings.insert(name.clone(), value.clone());
+                if is_set {
+                    continue;
+                }
+                let of_class = || class_defaults::of(source, name).filter(|_| file.is_none());
+                let written = source.get(name).filter(|value| !value.is_null()).cloned();
+                if let Some(value) = written.or_else(of_class) {
+                    settings.insert(name.clone(), value);
                 }
             }
         }
@@ -413,6 +419,39 @@ mod tests {
             (options.length_penalty, options.min_length),
             (2.0, 5),
             "the model has the default or none"
+        );
+    }
+
+    #[test]
+    fn a_config_that_lacks_its_tokens_has_those_of_its_class() {
+        let tokens = |config: Value, generation: Option<Value>| {
+            let folder = tempfile::tempdir().expect("temporary folder");
+            let mut files = BTreeMap::new();
+            for (name, content) in [("config.json", Some(config)), ("generation_config.json", generation)] {
+                let Some(content) = content else { continue };
+                let path = folder.path().join(name);
+                fs::write(&path, content.to_string()).expect("write");
+                files.insert(name.to_owned(), path);
+            }
+            let repository = Repository::open(files).expect("files");
+            let options = Settings::load(&repository).expect("known").with(&Value::Null).expect("valid");
+            (options.ends().to_vec(), options.pad_token_id.is_some())
+        };
+        // `GenerationConfig.from_model_config` of transformers 4.57.
+        let captions = json!({
+            "model_type": "vision-encoder-decoder", "encoder": {"model_type": "vit"},
+            "decoder": {"model_type": "gpt2", "n_layer": 2},
+        });
+        assert_eq!(tokens(captions.clone(), None), (vec![50_256], false));
+        assert_eq!(tokens(json!({"model_type": "t5"}), None), (vec![1], true));
+        assert_eq!(tokens(json!({"model_type": "t5", "eos_token_id": 7}), None), (vec![7], true));
+        assert_eq!(tokens(json!({"model_type": "t5", "eos_token_id": null}), None), (vec![], true));
+        let outer = json!({"eos_token_id": 3, "decoder": {"model_type": "gpt2"}});
+        assert_eq!(tokens(outer, None), (vec![3], false), "the model sets it");
+        assert_eq!(
+            tokens(captions, Some(json!({"num_beams": 2}))),
+            (vec![], false),
+            "another file has all settings"
         );
     }
 

@@ -1,7 +1,9 @@
 //! Audio: wav, mp3, flac, ogg and m4a in, as one channel at the model's sample rate; wav out.
 //!
-//! Channels are averaged. A file is decoded packet by packet and rejected as soon as it is too long, so that a small file that decodes to
-//! hours costs no more than the bound.
+//! Channels are mixed as ffmpeg mixes them (0153). A file is decoded packet by packet and rejected as soon as it is too long, so that a small
+//! file that decodes to hours costs no more than the bound.
+
+mod channels;
 
 use std::io::Cursor;
 
@@ -30,7 +32,7 @@ pub fn decode(input: &str, rate: u32) -> Result<Vec<f32>, EngineError> {
     resample(samples, own_rate, rate)
 }
 
-/// The averaged channels of a file, and their sample rate.
+/// The channels of a file as one, and their sample rate.
 fn unpack(bytes: Vec<u8>) -> Result<(Vec<f32>, u32), EngineError> {
     let unreadable = |error: Error| invalid_input("audio cannot be read").because(error);
     let source = MediaSourceStream::new(Box::new(Cursor::new(bytes)), MediaSourceStreamOptions::default());
@@ -64,16 +66,18 @@ fn unpack(bytes: Vec<u8>) -> Result<(Vec<f32>, u32), EngineError> {
             Err(error) => return Err(unreadable(error)),
         };
         let spec = decoded.spec();
-        let (channels, now) = (spec.channels().count().max(1), spec.rate());
+        let now = spec.rate();
         if now == 0 || now > MAX_RATE || (rate != 0 && now != rate) {
             return Err(invalid_input(format!(
                 "audio has a rate of {now} Hz where {rate} Hz or at most {MAX_RATE} Hz is read"
             )));
         }
         rate = now;
+        let weights = channels::weights(spec.channels())?;
         decoded.copy_to_vec_interleaved(&mut packed);
-        samples
-            .extend(packed.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() / channels as f32));
+        let mixed =
+            |frame: &[f32]| frame.iter().zip(&weights).map(|(sample, weight)| sample * weight).sum::<f32>();
+        samples.extend(packed.chunks_exact(weights.len()).map(mixed));
         if samples.len() as u64 > MAX_SECONDS * u64::from(rate) {
             return Err(invalid_input(format!("audio is longer than {MAX_SECONDS} seconds")));
         }
@@ -152,6 +156,39 @@ mod tests {
         let read = decode(&wav(&samples, 16_000), 16_000).expect("a wav file");
         assert_eq!(read.len(), samples.len());
         assert!(read.iter().zip(&samples).all(|(a, b)| (a - b).abs() < 1e-4));
+    }
+
+    /// A wav file without a mask of places, with a constant level in each channel.
+    fn levels(levels: &[f32]) -> String {
+        let silence = wav(&vec![0.0; levels.len() * 400], 16_000);
+        let mut file = base64::decode(&silence, "audio", MAX_BYTES).expect("base64");
+        let count = u16::try_from(levels.len()).expect("a few channels");
+        file[22..24].copy_from_slice(&count.to_le_bytes());
+        file[28..32].copy_from_slice(&(32_000 * u32::from(count)).to_le_bytes());
+        file[32..34].copy_from_slice(&(2 * count).to_le_bytes());
+        for (at, sample) in file[44..].chunks_exact_mut(2).enumerate() {
+            let level = (levels[at % levels.len()] * 32_768.0) as i16;
+            sample.copy_from_slice(&level.to_le_bytes());
+        }
+        base64::encode(&file)
+    }
+
+    #[test]
+    fn channels_are_mixed_as_by_ffmpeg() {
+        let root = std::f32::consts::FRAC_1_SQRT_2;
+        for (given, expected) in [
+            (vec![0.25], 0.25),
+            (vec![0.25, 0.5], 0.75 * root),
+            (vec![0.0, 0.0, 0.25, 0.5, 0.0, 0.0], 0.25),
+            (vec![0.25, 0.0, 0.0, 0.0, 0.25, 0.5], 0.25 * root + 0.375),
+        ] {
+            let read = decode(&levels(&given), 16_000).expect("a wav file");
+            assert_eq!(read.len(), 400, "{given:?}");
+            assert!(read.iter().all(|sample| (sample - expected).abs() < 1e-4), "{given:?}: {}", read[0]);
+        }
+        let refused = decode(&levels(&[0.25; 4]), 16_000).expect_err("no places");
+        assert_eq!(refused.kind(), crate::error::ErrorKind::InvalidInput);
+        assert!(refused.message().contains("4 channels"), "{}", refused.message());
     }
 
     #[test]

@@ -1,15 +1,20 @@
 //! Log-mel features, as Whisper reads them.
 
-use std::sync::Arc;
+use std::{ops::RangeInclusive, sync::Arc};
 
 use ndarray::{Array2, Array3, s};
 use realfft::{RealFftPlanner, RealToComplex};
-use serde_json::Value;
 
 use crate::{
     error::{EngineError, invalid_model},
+    keys::{FEATURE_EXTRACTOR, unsupported},
     repository::Repository,
 };
+
+/// Maximum number of mel bands.
+const MAX_BANDS: usize = 512;
+/// Maximum length of a window in seconds.
+const MAX_SECONDS: usize = 120;
 
 /// Computes the features of one model.
 pub struct LogMel {
@@ -36,23 +41,30 @@ impl LogMel {
     /// With the settings of `preprocessor_config.json`; those it lacks follow from the mel bands and frames of a window, if they are known.
     pub fn fitted(repository: &Repository, known: Option<(usize, usize)>) -> Result<Self, EngineError> {
         let settings = super::features(repository)?;
-        let number = |name: &str, otherwise: usize| {
-            settings.get(name).and_then(Value::as_u64).map_or(otherwise, |number| number as usize)
+        let number = |name: &str, otherwise: usize, fits: RangeInclusive<usize>| {
+            let Some(value) = settings.get(name).filter(|value| !value.is_null()) else {
+                return Ok(otherwise);
+            };
+            let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
+            number
+                .filter(|number| fits.contains(number))
+                .ok_or_else(|| unsupported(FEATURE_EXTRACTOR.file, name, value))
         };
-        let (rate, hop, frame) =
-            (number("sampling_rate", 16_000), number("hop_length", 160), number("n_fft", 400));
-        let bands = number("feature_size", known.map_or(80, |(bands, _)| bands));
-        let fits = (8000..=48_000).contains(&rate)
-            && (1..=rate).contains(&hop)
-            && (16..=8192).contains(&frame)
-            && (1..=512).contains(&bands);
-        let window = match (settings.get("chunk_length").and_then(Value::as_u64), known) {
-            (Some(seconds), _) => (seconds as usize).saturating_mul(rate),
-            (None, Some((_, frames))) => frames.saturating_mul(hop),
-            (None, None) => 30 * rate,
+        let rate = number("sampling_rate", 16_000, 8000..=48_000)?;
+        let hop = number("hop_length", 160, 1..=rate)?;
+        let frame = number("n_fft", 400, 16..=8192)?;
+        let bands = number("feature_size", known.map_or(80, |(bands, _)| bands), 1..=MAX_BANDS)?;
+        let usual = known.map_or(30 * rate, |(_, frames)| frames.saturating_mul(hop));
+        let window = match number("chunk_length", 0, 1..=MAX_SECONDS)? {
+            0 => usual,
+            seconds => seconds * rate,
         };
-        if !fits || !(hop..=120 * rate).contains(&window) {
-            return Err(invalid_model("preprocessor_config.json has sizes out of range"));
+        // What the file lacks follows from the model.
+        if !(1..=MAX_BANDS).contains(&bands) || !(hop..=MAX_SECONDS * rate).contains(&window) {
+            return Err(invalid_model(format!(
+                "{}: the model reads {bands} bands and {window} samples at once",
+                FEATURE_EXTRACTOR.file
+            )));
         }
         let turn = |n: usize| n as f64 / frame as f64 * std::f64::consts::TAU;
         Ok(Self {

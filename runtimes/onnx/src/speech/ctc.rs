@@ -15,7 +15,9 @@ struct CtcGraph(Graph);
 
 /// Loads a repository.
 pub fn load(loader: &Loader<'_>) -> Result<Ctc, EngineError> {
-    Ctc::of(&loader.repository, Box::new(CtcGraph(loader.graph(&["model"])?)))
+    let graph = loader.graph(&["model"])?;
+    graph.require("logits")?;
+    Ctc::of(&loader.repository, Box::new(CtcGraph(graph)))
 }
 
 impl AcousticModel for CtcGraph {

@@ -1,9 +1,7 @@
 //! Speech to text: the kind of model that a repository holds.
 
 use island_runtimes_kit::{
-    error::{EngineError, invalid_model},
-    pipeline::Pipeline,
-    speech::transcribe::SpeechRecognition,
+    error::EngineError, keys::unsupported, pipeline::Pipeline, speech::transcribe::SpeechRecognition,
 };
 use serde_json::Value;
 
@@ -21,7 +19,8 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         }
         "moonshine" => Box::new(SpeechRecognition(Raw::load(loader)?)),
         other => {
-            return Err(invalid_model(format!("models of type {other:?} do not transcribe speech")));
+            let refused = unsupported("config.json", "model_type", &other.into());
+            return Err(refused.followed_by("it does not transcribe speech"));
         }
     })
 }

@@ -9,8 +9,9 @@
 //! | [`characters`], [`numbers`] | the tokenizer of SpeechT5: characters, and numbers as words |
 
 use island_runtimes_kit::{
-    error::{EngineError, invalid_input, invalid_model},
+    error::{EngineError, invalid_input},
     job::parse_input,
+    keys::unsupported,
     media::sound,
     pipeline::Pipeline,
     text::tokens,
@@ -47,7 +48,10 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     match kind {
         "vits" => Ok(Box::new(vits::Vits::load(loader)?)),
         "speecht5" => Ok(Box::new(speecht5::SpeechT5::load(loader)?)),
-        _ => Err(invalid_model(format!("models of type {kind:?} do not generate speech"))),
+        _ => {
+            let refused = unsupported("config.json", "model_type", &kind.into());
+            Err(refused.followed_by("it does not generate speech"))
+        }
     }
 }
 

@@ -40,6 +40,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let classes = scores::class_count(&loader.repository);
     let labels = scores::labels(&loader.repository, classes);
     let problem = Problem::of(&loader.repository, classes)?;
+    graph.graph().require_numbers("logits", classes, "the classes of config.json")?;
     Ok(Box::new(Classifier { tokens, graph, labels, problem }))
 }
 

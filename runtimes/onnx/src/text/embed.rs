@@ -1,9 +1,10 @@
 //! Text embeddings, pooled as the model's settings define.
 
+use island_runtimes_graph::Graph;
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job, parse_input},
-    keys::{SENTENCE_TRANSFORMERS, TRANSFORMER, unsupported},
+    keys::{POOLING, SENTENCE_TRANSFORMERS, TRANSFORMER, unsupported},
     pipeline::Pipeline,
     text::tokens::{self, Tokens},
 };
@@ -25,6 +26,8 @@ use modules::Module;
 const MAX_TEXTS: usize = 2048;
 /// Output of graphs that contain the pooling and what follows it.
 const SENTENCE: &str = "sentence_embedding";
+/// Outputs with a vector for each token.
+const STATES: [&str; 4] = ["last_hidden_state", "token_embeddings", "hidden_states", "logits"];
 
 #[derive(Debug, Deserialize)]
 #[expect(clippy::struct_field_names, reason = "OpenAI's name")]
@@ -77,9 +80,15 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let pool = found.pooling;
     let sentences = Sentences::load(loader, &mut tokens, &TRANSFORMER, &SENTENCE_TRANSFORMERS)?;
     let pooling = match loader.settings.get("pooling").and_then(Value::as_str) {
-        Some(name) => vec![by_name(name)?],
+        Some(name) => {
+            let refused = || unsupported("[engine]", "pooling", &name.into());
+            vec![by_name(name).ok_or_else(refused)?]
+        }
         None => by_file(&pool)?,
     };
+    if !has_modules {
+        check_lengths(graph.graph(), pooling.len(), &found.after)?;
+    }
     let normalises = loader.settings.get("normalize").and_then(Value::as_bool);
     Ok(Box::new(Embedder {
         pooling,
@@ -93,6 +102,14 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     }))
 }
 
+/// Rejects modules that do not fit the vectors of tokens, where the graph states the length of these.
+fn check_lengths(graph: &Graph, poolings: usize, modules: &[Module]) -> Result<(), EngineError> {
+    let name = STATES.into_iter().find(|name| graph.stated_rank(name) == Some(3));
+    let Some(length) = name.and_then(|name| graph.stated_size(name, 1)) else { return Ok(()) };
+    let pooled = Array1::zeros(length * poolings);
+    modules.iter().try_fold(pooled, |vector, module| module.apply(vector)).map(drop)
+}
+
 /// `truncate_dim` of the settings.
 fn dimensions(settings: &Value) -> Result<Option<usize>, EngineError> {
     let Some(value) = settings.get("truncate_dim").filter(|value| !value.is_null()) else { return Ok(None) };
@@ -101,29 +118,26 @@ fn dimensions(settings: &Value) -> Result<Option<usize>, EngineError> {
     Ok(Some(number as usize))
 }
 
-fn by_name(name: &str) -> Result<Pooling, EngineError> {
-    Ok(match name {
+fn by_name(name: &str) -> Option<Pooling> {
+    Some(match name {
         "cls" => Pooling::Cls,
         "mean" => Pooling::Mean,
         "max" => Pooling::Max,
         "mean_sqrt_len" | "mean_sqrt_len_tokens" => Pooling::MeanSqrt,
         "weightedmean" => Pooling::WeightedMean,
         "lasttoken" => Pooling::LastToken,
-        _ => return Err(invalid_model(format!("unknown pooling {name:?}"))),
+        _ => return None,
     })
 }
 
 /// Newer repositories name one mode or several, older ones have a flag for each. The order of the flags is that of the vectors.
 fn by_file(pool: &Value) -> Result<Vec<Pooling>, EngineError> {
-    match pool.get("pooling_mode") {
-        Some(Value::String(name)) => return Ok(vec![by_name(name)?]),
-        Some(Value::Array(names)) if !names.is_empty() => {
-            return names.iter().map(|name| by_name(name.as_str().unwrap_or_default())).collect();
-        }
-        Some(other) if !other.is_null() => {
-            return Err(invalid_model(format!("unknown pooling {other}")));
-        }
-        _ => {}
+    if let Some(mode) = pool.get("pooling_mode").filter(|mode| !mode.is_null()) {
+        let names = mode.as_array().map_or(std::slice::from_ref(mode), Vec::as_slice);
+        let known: Option<Vec<Pooling>> = names.iter().map(|name| by_name(name.as_str()?)).collect();
+        return known
+            .filter(|known| !known.is_empty())
+            .ok_or_else(|| unsupported(POOLING.file, "pooling_mode", mode));
     }
     let flags = [
         ("pooling_mode_cls_token", Pooling::Cls),
@@ -153,7 +167,7 @@ impl Embedder {
         if let Some(pooled) = output(results, &[SENTENCE]) {
             return Ok(flat(pooled));
         }
-        let states = output(results, &["last_hidden_state", "token_embeddings", "hidden_states", "logits"])
+        let states = output(results, &STATES)
             .or_else(|| results.first().map(|(_, array)| array))
             .ok_or_else(|| invalid_model("the graph gives no hidden states"))?;
         let Ok(states) = states.view().into_dimensionality::<Ix2>() else { return Ok(flat(states)) };

@@ -108,6 +108,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let classes = scores::class_count(&loader.repository);
     let marks_continuation = has_prefix(tokens.inner().get_model());
     let labels = scores::labels(&loader.repository, classes);
+    graph.graph().require_size("logits", 1, classes, "the classes of config.json")?;
     Ok(Box::new(Tagger::Own(Labeller { tokens, graph, labels, marks_continuation })))
 }
 

@@ -42,8 +42,10 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         ["[MASK]", "<mask>"].map(str::to_owned).into_iter().find(|mask| tokens.id(mask).is_some())
     });
     let mask = named.and_then(|mask| tokens.id(&mask).map(|id| (mask, id)));
-    let mask = mask.ok_or_else(|| invalid_model("the tokenizer has no mask token"))?;
-    Ok(Box::new(Filler { graph: loader.text_graph(&tokens)?, tokens, mask }))
+    let mask = mask.ok_or_else(|| invalid_model("tokenizer_config.json: mask_token is missing"))?;
+    let graph = loader.text_graph(&tokens)?;
+    graph.graph().require("logits")?;
+    Ok(Box::new(Filler { tokens, graph, mask }))
 }
 
 impl Pipeline for Filler {

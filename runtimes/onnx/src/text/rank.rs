@@ -3,7 +3,7 @@
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job, parse_input},
-    keys::{RANKING, RANKING_TRANSFORMER},
+    keys::{RANKING, RANKING_TRANSFORMER, unsupported},
     pipeline::Pipeline,
     text::{
         scores,
@@ -43,8 +43,10 @@ struct CrossEncoder {
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let classes = scores::class_count(&loader.repository);
     if classes != 1 {
-        let message = format!("config.json names {classes} classes; a model that ranks has one");
-        return Err(invalid_model(message));
+        let config = &loader.repository.config;
+        let key = if config.get("id2label").is_some() { "id2label" } else { "num_labels" };
+        let refused = unsupported("config.json", key, config.get(key).unwrap_or(&Value::Null));
+        return Err(refused.followed_by(format!("{classes} classes, and a model that ranks has one")));
     }
     sentence::check_network_alone(&loader.repository)?;
     let mut tokens = Tokens::load(&loader.repository)?;
@@ -52,6 +54,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let prompt = sentences.default_prompt.as_deref().and_then(|name| sentences.prompt(name));
     let prompt = prompt.unwrap_or_default().to_owned();
     let graph = loader.text_graph(&tokens)?;
+    graph.graph().require_numbers("logits", 1, "a model that ranks gives one number for each pair")?;
     Ok(Box::new(CrossEncoder { tokens, graph, max_length: sentences.max_length, prompt }))
 }
 

@@ -61,7 +61,11 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     // The reference has the context before the question then.
     tokens.check_padding(&loader.repository)?;
     let cls = tokens.special("cls_token").and_then(|token| tokens.id(&token));
-    Ok(Box::new(Reader { cls, graph: loader.text_graph(&tokens)?, tokens }))
+    let graph = loader.text_graph(&tokens)?;
+    for output in ["start_logits", "end_logits"] {
+        graph.graph().require(output)?;
+    }
+    Ok(Box::new(Reader { tokens, graph, cls }))
 }
 
 impl Pipeline for Reader {

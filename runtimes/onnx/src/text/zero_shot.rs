@@ -47,9 +47,10 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
     let graph = loader.text_graph(&tokens)?;
     let ids = loader.repository.config.get("label2id").and_then(Value::as_object);
-    let ids = ids.ok_or_else(|| invalid_model("config.json has no label2id"))?;
+    let ids = ids.ok_or_else(|| invalid_model("config.json: label2id is missing"))?;
     let entails = ids.iter().find(|(label, _)| label.to_lowercase().starts_with("entail"));
     let classes = ids.len();
+    graph.graph().require_numbers("logits", classes, "the classes of label2id in config.json")?;
     // As in the reference if no label is named so: the last one.
     let entailment =
         entails.and_then(|(_, id)| id.as_u64()).map_or(classes.saturating_sub(1), |id| id as usize);

@@ -33,8 +33,10 @@ struct Classifier {
 /// Loads an image classifier.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let labels = super::labels(&loader.repository);
+    let graph = loader.graph(&["model"])?;
+    graph.require_numbers("logits", labels.len(), "the classes of config.json")?;
     Ok(Box::new(Classifier {
-        graph: loader.graph(&["model"])?,
+        graph,
         preprocessor: Preprocessor::load(&loader.repository)?,
         // The reference knows no regression of images.
         problem: match Problem::of(&loader.repository, labels.len())? {

@@ -113,6 +113,8 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let has_queries = graph.outputs().iter().any(|name| name == "pred_boxes");
     let labels = super::labels(&loader.repository);
     let detector = if has_queries {
+        graph.require("logits")?;
+        graph.require_size("pred_boxes", 1, 4, "a box has four numbers")?;
         let preprocessor = Preprocessor::load(&loader.repository)?;
         let class = preprocess::class(&loader.repository)?;
         let has_mask = graph.inputs().iter().any(|input| input.name == "pixel_mask");

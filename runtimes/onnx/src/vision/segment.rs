@@ -69,6 +69,11 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         let preprocessor = Preprocessor::load(&loader.repository)?;
         Box::new(panoptic::Panoptic { graph, preprocessor, labels: super::labels(&loader.repository) })
     } else if gives("logits") {
+        let classes = graph.stated_size("logits", 3).filter(|&classes| classes > MAX_SEGMENTS);
+        if let Some(classes) = classes {
+            let refused = unsupported(graph.name(), "logits", &classes.into());
+            return Err(refused.followed_by(format!("at most {MAX_SEGMENTS} classes are read")));
+        }
         let preprocessor = Preprocessor::load(&loader.repository)?;
         Box::new(semantic::Semantic { graph, preprocessor, labels: super::labels(&loader.repository) })
     } else {

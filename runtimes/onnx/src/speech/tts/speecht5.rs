@@ -8,6 +8,7 @@ use island_runtimes_graph::{Feed, Feeds, Graph, Results, filled};
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job},
+    keys::unsupported,
     pipeline::Pipeline,
     speech::features,
 };
@@ -64,11 +65,14 @@ impl SpeechT5 {
     /// Loads a repository.
     pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let config = &loader.repository.config;
-        let number = |name: &str, otherwise: u64, most: usize| {
-            let number = config.get(name).and_then(Value::as_u64).unwrap_or(otherwise) as usize;
-            let fits = (1..=most).contains(&number);
-            fits.then_some(number)
-                .ok_or_else(|| invalid_model(format!("{name} of config.json cannot be {number}")))
+        let number = |name: &str, otherwise: usize, most: usize| {
+            let Some(value) = config.get(name).filter(|value| !value.is_null()) else {
+                return Ok(otherwise);
+            };
+            let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
+            number
+                .filter(|number| (1..=most).contains(number))
+                .ok_or_else(|| unsupported("config.json", name, value).followed_by(format!("1 to {most}")))
         };
         let sizes = Sizes {
             bands: number("num_mel_bins", 80, 1024)?,
