@@ -202,6 +202,8 @@ pub struct WorkerStats {
     pub claimed_mb: u64,
     /// Since when it has allocated more memory than it may; `None` if it has not.
     pub over_since: Option<Instant>,
+    /// Whether it was killed and has not ended in time, as a process that hangs in a driver.
+    pub hangs: bool,
     /// Attempts whose events its task forwards.
     pub held: u32,
     /// Resident memory as it reports it, megabytes.
@@ -223,6 +225,7 @@ impl WorkerStats {
             jobs: 0,
             claimed_mb: 0,
             over_since: None,
+            hangs: false,
             held: 0,
             rss_mb: 0,
             vram_mb: 0,
@@ -303,6 +306,11 @@ impl WorkerHandle {
         let since = is_over.then(|| stats.over_since.unwrap_or(now));
         stats.over_since = since;
         since.map_or(Duration::ZERO, |since| now.duration_since(since))
+    }
+
+    /// Notes that it was killed and has not ended in time.
+    pub(crate) fn note_hang(&self) {
+        self.stats_mut().hangs = true;
     }
 
     /// Its resident memory, megabytes: as the kernel reports it, or what it reports itself where the system hides it.

@@ -46,7 +46,7 @@ struct Sibling {
     rfilename: String,
 }
 
-/// What a hub that answers thinks of a token.
+/// Whether a hub that answers accepts a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenStanding {
     /// The owner has given no token.

@@ -1,6 +1,6 @@
 // The formats within a block of a text: emphasis, code and links. Elements are made one by one, and what a model wrote is set as text (0152).
 
-// Formats in each other; deeper ones are text.
+// Formats in each other, and brackets that may begin a link; deeper ones are text.
 const MAX_DEPTH = 8;
 // Characters of a text with formats, and of an address.
 export const MAX_TEXT = 100000;
@@ -35,10 +35,17 @@ function safe(address) {
   }
 }
 
+// A label that is an address without a scheme. `Node.js` and `README.md` are names of other things.
+const ADDRESS = /^\s*((?:[\w-]+\.)+(?:[a-z]{2,}(?=(?::\d+)?\/)|(?:com|org|net|gov|edu|bank)(?=\s*$)))/i;
+
 // Whether a label names another host than the one to which its address leads.
 function deceives(label, url) {
-  const claimed = /(?:https?:\/\/|www\.)([^\s/?#]+)/i.exec(label);
-  return claimed !== null && claimed[1].toLowerCase().replace(/^www\./, '') !== url.host.replace(/^www\./, '');
+  const bare = (host) => host.toLowerCase().replace(/^www\./, '');
+  const written = /(?:https?:\/\/|www\.)([^\s/?#]+)/i.exec(label);
+  if (written) return bare(written[1]) !== bare(url.host);
+  const named = ADDRESS.exec(label.slice(0, MAX_ADDRESS));
+  // Hosts below one belong to the same people as a rule.
+  return named !== null && !`.${url.hostname}`.endsWith(`.${bare(named[1])}`);
 }
 
 // The text of what follows a node.
@@ -136,6 +143,7 @@ class Inline {
       const node = document.createTextNode(mark);
       this.parent.append(node);
       this.brackets.push({ node, before: this.last, isImage: mark === '![' });
+      if (this.brackets.length > MAX_DEPTH) this.brackets.shift();
       return at + mark.length;
     }
     if (mark === ']') return this.close(at);
@@ -178,12 +186,11 @@ class Inline {
     let address = found?.[1] ?? found?.[0] ?? '';
     if (found && mark !== '<') {
       // The punctuation of a sentence is not a part of it, nor is a parenthesis that encloses it.
-      for (;;) {
-        const end = address.at(-1);
-        const isOpen = end === ')' && address.split(')').length > address.split('(').length;
-        if (!'.,;:!?\'"_~'.includes(end) && !isOpen) break;
-        address = address.slice(0, -1);
+      let [end, unopened] = [address.length, address.split(')').length - address.split('(').length];
+      for (; '.,;:!?\'"_~'.includes(address[end - 1]) || (address[end - 1] === ')' && unopened > 0); end -= 1) {
+        if (address[end - 1] === ')') unopened -= 1;
       }
+      address = address.slice(0, end);
     }
     const url = safe(address);
     if (!url) {

@@ -12,7 +12,8 @@ const [PAUSE_MS, PAUSE_FACTOR] = [30, 8];
 
 // Each of these functions reads a block that begins at a line, or returns null. A block has the line behind it, and `make` returns its element.
 
-const FENCE = /^( {0,3})(`{3,}|~{3,})([^`]*)$/;
+// All marks are taken at once: a long line of them would be read again for each.
+const FENCE = /^( {0,3})(`{3,}(?!`)|~{3,}(?!~))([^`]*)$/;
 const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^([ \t]*)([-*+]|\d{1,9}[.)])(?:[ \t]+|$)/;
 const TASK = /^\[([ xX])\] /;

@@ -1,5 +1,7 @@
 """What operators do: accounts and their credits, Cargos, Islands, invitations, notices, maintenance."""
 
+import re
+
 from harness import HOSTILE, MANIFEST, eventually, expect, form_of
 
 
@@ -287,6 +289,7 @@ def an_operator_finds_dashboards_and_accounts(browser, network):
         page.goto(f"/console/admin/{path}")
         page.get_by_label("Account, id or e-mail address").fill(email)
         page.get_by_role("button", name="Filter").click()
+        page.wait_for_url(re.compile(r"[?&]account=[^&]"))
         expect(page.get_by_label("Account, id or e-mail address")).to_have_value(email)
         rows = page.locator("main > .table tbody tr")
         if path == "audit-log":

@@ -59,16 +59,25 @@ impl Pool {
         futures::future::join_all(gone).await;
     }
 
-    /// Stops every worker; when this returns, no process remains.
+    /// Stops every worker; when this returns, no process remains but those that hang.
     pub async fn stop_all(&self) {
+        self.stop_all_within(STOP_GRACE).await;
+    }
+
+    async fn stop_all_within(&self, grace: Duration) {
         let workers = self.workers();
         for worker in &workers {
             worker.send(Command::Stop { now: true });
         }
-        futures::future::join_all(workers.iter().map(|worker| await_end(worker, STOP_GRACE))).await;
+        futures::future::join_all(workers.iter().map(|worker| await_end(worker, grace))).await;
         self.tasks.close();
         self.stopping.cancel();
-        self.tasks.wait().await;
+        if workers.iter().any(|worker| worker.stats().hangs) {
+            // The task of such a worker waits for its end.
+            let _ = tokio::time::timeout(grace, self.tasks.wait()).await;
+        } else {
+            self.tasks.wait().await;
+        }
     }
 }
 
@@ -82,11 +91,13 @@ pub(super) async fn end_unknown(mut process: Process) {
 
 /// Waits for the end of a worker that was stopped, and kills it after this time.
 async fn await_end(worker: &WorkerHandle, grace: Duration) {
-    if tokio::time::timeout(grace, worker.death()).await.is_ok() {
+    // One that hangs was waited for before.
+    if worker.stats().hangs || tokio::time::timeout(grace, worker.death()).await.is_ok() {
         return;
     }
     worker.send(Command::Kill(WorkerExit::Stalled));
     if tokio::time::timeout(KILL_GRACE, worker.death()).await.is_err() {
+        worker.note_hang();
         tracing::error!(instance = %worker.instance, pid = worker.pid, "a worker that was killed does not end");
     }
 }
@@ -151,10 +162,15 @@ mod tests {
         let (_lives, state) = watch::channel(WorkerState::Ready);
         // As a process in a driver that hangs.
         let (worker, mut commands) = WorkerHandle::in_state(cargo.clone(), Vec::new(), state);
-        *pool.lock() = vec![(ModelKey::of(&cargo, None), worker)];
+        *pool.lock() = vec![(ModelKey::of(&cargo, None), Arc::clone(&worker))];
         let stopped = tokio::time::timeout(Duration::from_mins(1), pool.stop_now(|_| true)).await;
         stopped.expect("the owner's rules are evaluated again");
         assert!(matches!(commands.recv().await, Some(Command::Stop { now: true })));
         assert!(matches!(commands.recv().await, Some(Command::Kill(WorkerExit::Stalled))));
+        assert!(worker.stats().hangs);
+        // The task that waits for its end.
+        pool.tasks.spawn(std::future::pending::<()>());
+        let stopped = pool.stop_all_within(Duration::ZERO);
+        tokio::time::timeout(Duration::from_mins(1), stopped).await.expect("the agent ends");
     }
 }

@@ -126,26 +126,26 @@ impl Pool {
         owned: &BTreeSet<u32>,
         promise: Option<&Promise>,
     ) -> Result<(Machine<InstanceId>, Choice<InstanceId>), AcquireError> {
-        let mut machine = self.machine(self.promised_mb(promise));
-        let (choice, leaving) = loop {
+        loop {
+            let machine = self.machine(self.promised_mb(promise));
             let choice = machine.choose(cargo, owned).map_err(|_| {
                 let need = demand::need(cargo, &machine.headroom().vram_of(owned), &machine.parts);
                 AcquireError::NoMemory { ram_mb: need.ram_mb, vram_mb: need.vram.values().sum() }
             })?;
-            if let Some(leaving) = self.retire_idle(&choice.leaving.iter().copied().collect()) {
-                break (choice, leaving);
+            // A job may have taken one of them after it was chosen.
+            let Some(leaving) = self.retire_idle(&choice.leaving.iter().copied().collect()) else { continue };
+            let ends = leaving.iter().map(|worker| {
+                tracing::info!(instance = %worker.instance, "stopping an idle worker to free memory");
+                self.end(worker)
+            });
+            // All of them end at once, also if this is dropped.
+            let ends: Vec<_> = ends.collect();
+            futures::future::join_all(ends).await;
+            // One that hangs keeps its memory, and is not chosen again.
+            if !leaving.iter().any(|worker| worker.stats().hangs) {
+                return Ok((machine, choice));
             }
-            // A job took one of them after it was chosen.
-            machine = self.machine(self.promised_mb(promise));
-        };
-        let ends = leaving.iter().map(|worker| {
-            tracing::info!(instance = %worker.instance, "stopping an idle worker to free memory");
-            self.end(worker)
-        });
-        // All of them end at once, also if this is dropped.
-        let ends: Vec<_> = ends.collect();
-        futures::future::join_all(ends).await;
-        Ok((machine, choice))
+        }
     }
 
     /// Ends workers that together use more of a GPU than jobs may, as measured by its driver.
@@ -232,7 +232,7 @@ impl Pool {
         self.warm_containers.lock().reserved_mb(self.config.containers.ahead, Instant::now())
     }
 
-    /// The loaded workers, each with the memory that stopping it would free.
+    /// The loaded workers, each with the memory that stopping it would free: none of one that hangs.
     fn candidates(&self, sample: &Sample) -> Vec<Candidate<InstanceId>> {
         let (model_demand, now) = (self.model_demand(), Instant::now());
         let candidate = |(key, worker): &(ModelKey, Arc<WorkerHandle>)| {
@@ -252,7 +252,8 @@ impl Pool {
                 demand: model_demand.of(key, now),
             }
         };
-        self.lock().iter().filter(|(_, worker)| worker.is_ready()).map(candidate).collect()
+        let may_end = |worker: &WorkerHandle| worker.is_ready() && !worker.stats().hangs;
+        self.lock().iter().filter(|(_, worker)| may_end(worker)).map(candidate).collect()
     }
 }
 
@@ -318,7 +319,11 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::{policy::Stance, testing, worker::WorkerClaim};
+    use crate::{
+        policy::Stance,
+        testing,
+        worker::{WorkerClaim, WorkerState},
+    };
 
     #[tokio::test]
     async fn memory_of_jobs_that_allocate_their_own_is_not_free() {
@@ -351,6 +356,23 @@ mod tests {
         assert!(!is_free());
         drop(claim);
         assert!(is_free());
+    }
+
+    #[tokio::test]
+    async fn no_job_waits_for_the_memory_of_a_worker_that_hangs() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (_samples, load) = watch::channel(Arc::new(Sample::default()));
+        let (_stances, stance) = watch::channel(Stance::default());
+        let pool = testing::pool(folder.path(), load, stance).await;
+        let cargo = testing::assignment(1, 1).cargo;
+        let (_lives, state) = watch::channel(WorkerState::Ready);
+        let (worker, _commands) = WorkerHandle::in_state(cargo.clone(), Vec::new(), state);
+        pool.lock().push((ModelKey::of(&cargo, None), Arc::clone(&worker)));
+        let candidates = || pool.candidates(&Sample::default()).len();
+        assert_eq!(candidates(), 1);
+        worker.note_hang();
+        assert_eq!(candidates(), 0, "its end would free nothing");
+        assert_eq!(pool.workers().len(), 1, "it is still counted");
     }
 
     fn grant(index: u32, memory_mb: u64) -> GpuGrant {

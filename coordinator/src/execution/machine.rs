@@ -589,9 +589,10 @@ impl Machine {
         if self.attempt.is_some() {
             return;
         }
-        let is_vain = |name: &String| name == Reason::NoRuntime.as_str();
+        let is_vain =
+            |name: &String| [Reason::NoRuntime, Reason::Preferences].iter().any(|vain| vain.as_str() == name);
         if self.continues_form() && !reasons.is_empty() && reasons.keys().all(is_vain) {
-            // Engines that could continue it come only with new versions of agents.
+            // Engines that could continue it come only with new versions of agents, and what the request excludes stays excluded.
             let message =
                 "the Island was lost while the job ran, and no other can continue a reply of this form";
             let failure = Failure::of_host(FailureCode::IslandLost, message);

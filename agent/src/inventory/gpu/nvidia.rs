@@ -120,6 +120,7 @@ impl Nvidia {
         let is_over = moment.now >= rest.until && suspended.len() < self.slots.len();
         let has_changed = self.suspension.gpus() != self.slots || !self.suspension.is_possible();
         if moment.has_workers || is_over || has_changed {
+            self.idle_since = None;
             return None;
         }
         let mut report = rest.report.clone();

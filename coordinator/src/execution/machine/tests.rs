@@ -272,13 +272,16 @@ fn a_reply_with_an_enforced_form_continues_where_the_engine_can() {
 
 #[test]
 fn a_reply_with_an_enforced_form_that_no_island_can_continue_is_refunded_at_once() {
-    let (mut driven, _) = lost_with_a_form();
-    let reasons = BTreeMap::from([("no_runtime".to_owned(), 2)]);
-    let effects = driven.step(Input::NoIsland { reasons });
-    let written = end(&effects);
-    assert_eq!(written.status, JobStatus::Failed);
-    assert_eq!(written.end.usage.credits_used, Some(MicroCredits::ZERO));
-    assert_eq!(written.end.error.as_ref().map(|error| error.code.as_str()), Some("island_lost"));
+    // One that could may be excluded by the request.
+    for others in [None, Some("preferences")] {
+        let (mut driven, _) = lost_with_a_form();
+        let reasons = ["no_runtime"].into_iter().chain(others).map(|name| (name.to_owned(), 2)).collect();
+        let effects = driven.step(Input::NoIsland { reasons });
+        let written = end(&effects);
+        assert_eq!(written.status, JobStatus::Failed);
+        assert_eq!(written.end.usage.credits_used, Some(MicroCredits::ZERO));
+        assert_eq!(written.end.error.as_ref().map(|error| error.code.as_str()), Some("island_lost"));
+    }
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub struct CallFinder {
     job: JobId,
     /// Text that is, or may become, a call.
     held: String,
+    /// Length of the held text that was delivered by an earlier attempt, which had held it up to its end.
+    known: usize,
     /// The text that was sent.
     said: String,
     /// Whether the held text begins with the beginning of a call.
@@ -67,6 +69,7 @@ impl CallFinder {
             offer,
             job,
             held: String::new(),
+            known: 0,
             said: String::new(),
             open: false,
             sent: Vec::new(),
@@ -76,6 +79,7 @@ impl CallFinder {
         };
         finder.push(delivered);
         finder.parts(false);
+        finder.known = finder.held.len();
         finder
     }
 
@@ -108,12 +112,14 @@ impl CallFinder {
         Found { text: self.show(self.held.len() - held), calls: Vec::new() }
     }
 
-    /// Removes the first `length` bytes of the held text.
+    /// Removes the first `length` bytes of the held text. Returns what of it was not delivered yet.
     fn show(&mut self, length: usize) -> String {
-        let text: String = self.held.drain(..length).collect();
+        let mut text: String = self.held.drain(..length).collect();
         self.said.push_str(&text);
         self.read_at = 0;
-        text
+        let known = self.known.min(length);
+        self.known -= known;
+        text.split_off(known)
     }
 
     fn read_again(&mut self) -> Vec<CallDelta> {
@@ -173,7 +179,7 @@ impl CallFinder {
     pub fn finish(mut self) -> Ending {
         let parts = self.parts(true);
         let calls = self.calls(true);
-        let Some(last) = calls.last() else { return Ending::Text(self.held) };
+        let Some(last) = calls.last() else { return Ending::Text(self.held.split_off(self.known)) };
         let rest = self.held[last.end..].trim();
         let text = if !last.is_complete || self.offer.is_single || may_close(rest) { "" } else { rest };
         let call = |(index, call): (usize, &Call)| {
@@ -311,6 +317,19 @@ mod tests {
     fn other_json_is_text() {
         for text in ["{\"name\": \"g\", \"arguments\": {}}", "{\"a\": 1}", "<tool_call>{\"name\"", "[1, 2]"] {
             assert_eq!(feed(text, 3), (Seen::default(), Ending::Text(text.to_owned())));
+        }
+    }
+
+    /// An Island that was lost at the end of a reply had sent what it held.
+    #[test]
+    fn held_text_that_was_delivered_is_not_sent_again() {
+        for delivered in ["{\"a\": 1}", "I see. <tool_call>{\"name\": \"g\"}", "I see. <tool_"] {
+            let finder = CallFinder::new(offer(), job(), delivered);
+            assert_eq!(finder.finish(), Ending::Text(String::new()), "{delivered}");
+            let mut finder = CallFinder::new(offer(), job(), delivered);
+            let shown = finder.push(" And so on.").text;
+            let Ending::Text(held) = finder.finish() else { panic!("{delivered}") };
+            assert_eq!(shown + &held, " And so on.", "{delivered}");
         }
     }
 

@@ -24,6 +24,8 @@ use modules::Module;
 
 /// Maximum number of texts of one job.
 const MAX_TEXTS: usize = 2048;
+/// Maximum number of numbers of a vector with which modules are tried when a model is loaded.
+const MAX_CHECKED: usize = 1 << 20;
 /// Output of graphs that contain the pooling and what follows it.
 const SENTENCE: &str = "sentence_embedding";
 /// Outputs with a vector for each token.
@@ -86,8 +88,8 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         }
         None => by_file(&pool)?,
     };
-    if !has_modules {
-        check_lengths(graph.graph(), pooling.len(), &found.after)?;
+    if let Some(length) = stated_length(graph.graph()).filter(|_| !has_modules) {
+        check_length(length, pooling.len(), &found.after)?;
     }
     let normalises = loader.settings.get("normalize").and_then(Value::as_bool);
     Ok(Box::new(Embedder {
@@ -102,12 +104,17 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     }))
 }
 
-/// Rejects modules that do not fit the vectors of tokens, where the graph states the length of these.
-fn check_lengths(graph: &Graph, poolings: usize, modules: &[Module]) -> Result<(), EngineError> {
-    let name = STATES.into_iter().find(|name| graph.stated_rank(name) == Some(3));
-    let Some(length) = name.and_then(|name| graph.stated_size(name, 1)) else { return Ok(()) };
-    let pooled = Array1::zeros(length * poolings);
-    modules.iter().try_fold(pooled, |vector, module| module.apply(vector)).map(drop)
+/// The length of the vectors of tokens, where the graph states it.
+fn stated_length(graph: &Graph) -> Option<usize> {
+    let name = STATES.into_iter().find(|name| graph.stated_rank(name) == Some(3))?;
+    graph.stated_size(name, 1)
+}
+
+/// Rejects modules that do not fit vectors of tokens with this length. What a file states about larger ones takes no memory: jobs reject them.
+fn check_length(length: usize, poolings: usize, modules: &[Module]) -> Result<(), EngineError> {
+    let numbers = length.checked_mul(poolings).filter(|&numbers| numbers <= MAX_CHECKED);
+    let Some(numbers) = numbers else { return Ok(()) };
+    modules.iter().try_fold(Array1::zeros(numbers), |vector, module| module.apply(vector)).map(drop)
 }
 
 /// `truncate_dim` of the settings.
@@ -258,6 +265,16 @@ mod tests {
     use ndarray::arr2;
 
     use super::*;
+
+    #[test]
+    fn a_length_that_a_file_states_takes_no_memory() {
+        for length in [usize::MAX, usize::MAX / 8, 1 << 40] {
+            check_length(length, 2, &[Module::Normalize]).expect("it is not tried");
+        }
+        let norm = Module::LayerNorm { weight: Array1::ones(3), bias: Array1::zeros(3) };
+        check_length(3, 1, std::slice::from_ref(&norm)).expect("it fits");
+        assert!(check_length(3, 2, &[norm]).is_err());
+    }
 
     #[test]
     fn several_poolings_follow_each_other() {

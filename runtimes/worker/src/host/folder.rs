@@ -53,33 +53,40 @@ pub fn is_too_large(dir: &Path, most_bytes: u64, most_files: u64) -> bool {
 
 /// Removes a folder and everything in it, after the process that wrote there has ended.
 ///
-/// Folders below are moved up one after the other, so that no path is long. Its user may always change what a folder permits.
+/// Folders below are moved up one after the other, so that no path is long. Its user may always change what a folder permits. What disappears
+/// meanwhile, such as a log that is collected, counts as removed.
 pub fn remove(dir: &Path) -> io::Result<()> {
     let mut moved = 0;
     loop {
         let mut is_empty = true;
         for entry in opened(dir)? {
-            let entry = entry?;
             is_empty = false;
-            if !entry.file_type()?.is_dir() {
-                fs::remove_file(entry.path())?;
-                continue;
+            match remove_entry(&entry?, dir, &mut moved) {
+                Err(error) if !is_gone(&error) => return Err(error),
+                _ => {}
             }
-            let folder = entry.path();
-            for below in opened(&folder)? {
-                let below = below?;
-                if below.file_type()?.is_dir() {
-                    move_up(&below.path(), dir, &mut moved)?;
-                } else {
-                    fs::remove_file(below.path())?;
-                }
-            }
-            fs::remove_dir(folder)?;
         }
         if is_empty {
             return fs::remove_dir(dir);
         }
     }
+}
+
+/// Removes a file, or a folder with its files. Folders in it are moved to `top`.
+fn remove_entry(entry: &fs::DirEntry, top: &Path, moved: &mut u64) -> io::Result<()> {
+    let path = entry.path();
+    if !entry.file_type()?.is_dir() {
+        return fs::remove_file(path);
+    }
+    for below in opened(&path)? {
+        let below = below?;
+        if below.file_type()?.is_dir() {
+            move_up(&below.path(), top, moved)?;
+        } else {
+            fs::remove_file(below.path())?;
+        }
+    }
+    fs::remove_dir(path)
 }
 
 /// Moves a folder to `top` under a name that is free there.
@@ -192,5 +199,21 @@ mod tests {
         assert!(dir.path().join("kept").exists(), "links are not followed");
         let gone = remove(&top).expect_err("it is gone");
         assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_disappears_meanwhile_counts_as_removed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let top = dir.path().join("w");
+        fs::create_dir_all(top.join("scratch")).expect("folders");
+        let files: Vec<PathBuf> = (0..2_000).map(|file| top.join(format!("scratch/{file}"))).collect();
+        files.iter().for_each(|file| fs::write(file, "").expect("a file"));
+        let removed = std::thread::scope(|scope| {
+            // As a job does whose log is collected.
+            scope.spawn(|| files.iter().for_each(|file| drop(fs::remove_file(file))));
+            remove(&top)
+        });
+        removed.expect("removed");
+        assert!(!top.exists());
     }
 }

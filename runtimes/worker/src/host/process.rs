@@ -35,11 +35,17 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process of a child.
-    pub(super) fn of_child(child: Child) -> io::Result<Self> {
-        let pid = child.id().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Self { child: Some(child), ..Self::of_pid(pid)? })
+    /// The process of a child. One that cannot be held, as where no more files can be open, is ended.
+    pub(super) fn of_child(mut child: Child) -> io::Result<Self> {
+        let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
+        match pid.ok_or_else(|| io::ErrorKind::NotFound.into()).and_then(Self::of_pid) {
+            Ok(process) => Ok(Self { child: Some(child), ..process }),
+            Err(error) => {
+                // It may have ended itself.
+                let _ = child.start_kill();
+                Err(error)
+            }
+        }
     }
 
     /// The process of another parent.

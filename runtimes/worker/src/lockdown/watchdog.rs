@@ -25,15 +25,15 @@ use crate::launch::EXIT_OUT_OF_MEMORY;
 
 /// Least limit, megabytes. A limit of 0 is that of a machine without free memory, never no limit.
 pub const MIN_MEMORY_MB: u64 = 256;
+/// Time between two measurements.
+const PERIOD: Duration = Duration::from_millis(100);
+
 /// Memory at which the agent ends a process with this limit, megabytes. The process's own watchdog acts at the limit, and the agent beyond it, so
 /// that the reason is usually the process's own exit code.
 pub fn most_mb(limit_mb: u64) -> u64 {
     let limit_mb = limit_mb.max(MIN_MEMORY_MB);
     limit_mb.saturating_add(limit_mb / 8).saturating_add(64)
 }
-
-/// Time between two measurements.
-const PERIOD: Duration = Duration::from_millis(100);
 
 /// Reads this process's memory, also in the sandbox.
 #[derive(Debug)]

@@ -229,6 +229,21 @@ fn idle_gpus_of_a_laptop_are_left_alone_until_somebody_uses_them() {
 }
 
 #[test]
+fn a_gpu_that_somebody_has_woken_is_polled_until_it_was_idle_for_some_time() {
+    let fake = Fake::default();
+    fake.set(|script| script.gpus = vec!["a"]);
+    let mut watch = Fixture::of(&fake);
+    watch.power(FINE, "auto", "active");
+    (0..=30).step_by(5).for_each(|second| drop(watch.at(second)));
+    assert!(!fake.is_open());
+    // Still awake after its rest, as with a program that draws.
+    (90..120).step_by(5).for_each(|second| drop(watch.at(second)));
+    assert!(fake.is_open(), "its values change");
+    watch.at(120);
+    assert!(!fake.is_open());
+}
+
+#[test]
 fn gpus_that_are_never_suspended_are_always_polled() {
     for (driver, control) in [("Not supported", "auto"), ("Disabled by default", "auto"), (FINE, "on")] {
         let fake = Fake::default();
