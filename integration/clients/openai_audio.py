@@ -7,7 +7,7 @@ import sys
 import openai
 
 
-def main(url: str, key: str, file: str) -> None:
+def main(url: str, key: str, file: str, timed: str) -> None:
     client = openai.OpenAI(base_url=url, api_key=key, max_retries=0)
     sound = pathlib.Path(file)
 
@@ -17,6 +17,10 @@ def main(url: str, key: str, file: str) -> None:
     brief = transcribe(model="whisper", language="en", temperature=0)
     verbose = transcribe(model="whisper", language="en", response_format="verbose_json", timestamp_granularities=["segment"])
     words = transcribe(model="wav2vec2", response_format="verbose_json", timestamp_granularities=["word", "segment"])
+    both = client.audio.transcriptions.create(
+        file=pathlib.Path(timed), model="whisper-timestamped", language="en", response_format="verbose_json",
+        timestamp_granularities=["word", "segment"],
+    )
     translated = client.audio.translations.create(file=sound, model="whisper-1")
     refused = []
     for options in [
@@ -34,6 +38,7 @@ def main(url: str, key: str, file: str) -> None:
         "seconds": brief.usage.seconds,
         "verbose": verbose.model_dump(),
         "words": words.model_dump(),
+        "timed": both.model_dump(),
         "translated": translated.text,
         "plain": transcribe(model="whisper", language="en", response_format="text"),
         "srt": transcribe(model="whisper", language="en", response_format="srt"),

@@ -145,10 +145,11 @@ async fn embeddings_are_served_to_openai_clients() {
 
 #[tokio::test]
 async fn transcripts_are_served_to_openai_clients() {
-    let fixtures = ["whisper", "wav2vec2", "moonshine"].map(Fixture::named);
+    let fixtures = ["whisper", "wav2vec2", "moonshine", "whisper-timestamped"].map(Fixture::named);
     let (_cargos, network) = network(&fixtures);
     let sound = fixtures[0].folder.join("full.flac");
-    let output = printed(&network, "openai_audio.py", &[&sound.to_string_lossy()]);
+    let timed = fixtures[3].folder.join("words.flac");
+    let output = printed(&network, "openai_audio.py", &[&sound.to_string_lossy(), &timed.to_string_lossy()]);
     let case = fixtures[0].cases.iter().find(|case| case.name == "segments").expect("a case with times");
     let verbose = &output["verbose"];
     assert_eq!(agree(&fixtures[0], case, verbose), Vec::<String>::new());
@@ -168,6 +169,19 @@ async fn transcripts_are_served_to_openai_clients() {
     assert_eq!(texts.join(" "), joined.join(" "));
     let begins = |segment: &Value| words.iter().any(|word| word["start"] == segment["start"]);
     assert!(segments.iter().all(begins), "{segments:?}");
+    let case = fixtures[3].cases.iter().find(|case| case.name == "words").expect("a case with words");
+    let spans: Vec<Value> = output["timed"]["words"]
+        .as_array()
+        .expect("words")
+        .iter()
+        .map(|word| json!({"start": word["start"], "end": word["end"], "text": word["word"]}))
+        .collect();
+    let found = json!({"text": output["timed"]["text"], "segments": spans, "language": "en"});
+    assert_eq!(agree(&fixtures[3], case, &found), Vec::<String>::new());
+    let segments = output["timed"]["segments"].as_array().expect("segments").iter();
+    let joined: Vec<&str> = segments.filter_map(|segment| segment["text"].as_str()).collect();
+    let plain = |text: &str| text.replace(' ', "");
+    assert_eq!(plain(&joined.concat()), plain(case.output["text"].as_str().expect("a text")));
     assert!(output["translated"].as_str().is_some_and(|text| !text.is_empty()), "{output}");
     let (cannot, stream) = (json!([422, "invalid_input"]), json!([422, "validation_error"]));
     assert_eq!(output["refused"], json!([cannot, cannot, stream, [404, "workload_not_found"]]));

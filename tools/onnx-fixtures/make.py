@@ -15,7 +15,7 @@ from common import until_decided
 
 GROUPS = (
     "text", "embeddings", "vision", "seq2seq", "speech", "scenes", "captions", "sounds", "handmade", "decoders", "masks",
-    "zero_ner", "ocr", "decoding", "voices", "supertonic_voices", "quantised", "settings",  # words: ok
+    "zero_ner", "ocr", "decoding", "voices", "supertonic_voices", "quantised", "settings", "word_times",  # words: ok
 )
 
 

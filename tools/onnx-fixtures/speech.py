@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,16 +29,16 @@ def sound(repository: Repository, file: str, seconds: float, seed: int = 1) -> n
     return soundfile.read(repository.root / file, dtype="float32")[0]
 
 
-def whisper_tokenizer(name: str, multilingual: bool) -> Any:
+def whisper_tokenizer(name: str, multilingual: bool, codes: list[str] = LANGUAGES, size: int = 300, more: tuple[str, ...] = ()) -> Any:
     """Byte-level BPE, then Whisper's special tokens in their order, then the timestamps."""
-    trained = vocab.byte_bpe([], size=300)
+    trained = vocab.byte_bpe([], size=size, more=more)
     file = folder(name) / "tokenizer.json"
     trained.save(str(file))
     tokenizer = tf.WhisperTokenizerFast(
         tokenizer_file=str(file), unk_token="<|endoftext|>", bos_token="<|endoftext|>", eos_token="<|endoftext|>",
         model_max_length=64,
     )
-    languages = [f"<|{code}|>" for code in LANGUAGES] if multilingual else ["<|en|>"]
+    languages = [f"<|{code}|>" for code in codes] if multilingual else ["<|en|>"]
     specials = ["<|startoftranscript|>", *languages, "<|translate|>", "<|transcribe|>", "<|startoflm|>",
                 "<|startofprev|>", "<|nospeech|>", "<|notimestamps|>"]
     tokenizer.add_special_tokens({"additional_special_tokens": specials})
@@ -46,7 +47,7 @@ def whisper_tokenizer(name: str, multilingual: bool) -> Any:
     return tokenizer
 
 
-def whisper_settings(tokenizer: Any, multilingual: bool) -> tf.GenerationConfig:
+def whisper_settings(tokenizer: Any, multilingual: bool, codes: list[str] = LANGUAGES) -> tf.GenerationConfig:
     """The generation settings that a published Whisper has, with ids of this vocabulary."""
     code = tokenizer.convert_tokens_to_ids
     awkward = [index for token, index in tokenizer.get_vocab().items() if len(token) == 1 and not token.isalnum() or "Ģ" in token]
@@ -54,7 +55,7 @@ def whisper_settings(tokenizer: Any, multilingual: bool) -> tf.GenerationConfig:
     special = ["<|startoftranscript|>", "<|translate|>", "<|transcribe|>", "<|startoflm|>", "<|startofprev|>", "<|nospeech|>"]
     more: Json = {}
     if multilingual:
-        more["lang_to_id"] = {f"<|{language}|>": code(f"<|{language}|>") for language in LANGUAGES}
+        more["lang_to_id"] = {f"<|{language}|>": code(f"<|{language}|>") for language in codes}
         more["task_to_id"] = {task: code(f"<|{task}|>") for task in ("transcribe", "translate")}
     return tf.GenerationConfig(
         alignment_heads=[[0, 0], [0, 1]], begin_suppress_tokens=[code("Ġ"), code("<|endoftext|>")],
@@ -65,23 +66,26 @@ def whisper_settings(tokenizer: Any, multilingual: bool) -> tf.GenerationConfig:
     )
 
 
-def whisper_model(name: str, tokenizer: Any, multilingual: bool) -> tuple[Any, Any]:
-    """A Whisper whose window is five seconds, which keeps it small."""
+def whisper_model(
+    name: str, tokenizer: Any, multilingual: bool, codes: list[str] = LANGUAGES, layers: int = 1, change: Callable[[Any], None] = lambda model: None,
+) -> tuple[Any, Any]:
+    """A Whisper whose window is five seconds, which keeps it small; `change` is applied to its random weights."""
     start = tokenizer.convert_tokens_to_ids("<|startoftranscript|>")
     end = tokenizer.eos_token_id
     config = tf.WhisperConfig(
-        vocab_size=len(tokenizer), num_mel_bins=80, d_model=16, encoder_layers=1, decoder_layers=1,
+        vocab_size=len(tokenizer), num_mel_bins=80, d_model=16, encoder_layers=1, decoder_layers=layers,
         encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32,
         max_source_positions=STEPS, max_target_positions=64, decoder_start_token_id=start, bos_token_id=end,
         eos_token_id=end, pad_token_id=end, suppress_tokens=None, begin_suppress_tokens=None, tie_word_embeddings=False,
     )
     features = tf.WhisperFeatureExtractor(feature_size=80, chunk_length=SECONDS)
     model = randomise(tf.WhisperForConditionalGeneration(config), name, gain=2.0, embedding=0.5)
+    change(model)
     example = features(media.speech(3, seed=4), sampling_rate=media.RATE, return_tensors="pt")
     lively(model, len(tokenizer), 1.2, {"input_features": example["input_features"]})
     stamps = tokenizer.convert_tokens_to_ids("<|0.00|>")
     model.proj_out.weight.data[:stamps] *= 2.5
-    model.generation_config = whisper_settings(tokenizer, multilingual)
+    model.generation_config = whisper_settings(tokenizer, multilingual, codes)
     return model, features
 
 

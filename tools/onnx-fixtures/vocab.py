@@ -46,8 +46,8 @@ def wordpiece(folder: Path, cased: bool = False) -> Path:
     return file
 
 
-def byte_bpe(specials: list[str], size: int = 380, prefix_space: bool = False) -> Tokenizer:
-    """A byte-level BPE with the special tokens first."""
+def byte_bpe(specials: list[str], size: int = 380, prefix_space: bool = False, more: tuple[str, ...] = ()) -> Tokenizer:
+    """A byte-level BPE with the special tokens first, trained on `more` texts besides the usual ones."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
     tokenizer.decoder = decoders.ByteLevel()
@@ -56,7 +56,7 @@ def byte_bpe(specials: list[str], size: int = 380, prefix_space: bool = False) -
     trainer = trainers.BpeTrainer(
         vocab_size=size, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
     )
-    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.train_from_iterator([*CORPUS, *more], trainer)
     return tokenizer
 
 

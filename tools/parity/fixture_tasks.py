@@ -10,7 +10,7 @@ from common import Undecided
 from place import Place
 
 GROUPS = (
-    "text", "embeddings", "vision", "seq2seq", "speech", "scenes", "captions", "handmade", "decoders", "masks", "zero_ner", "ocr", "sounds", "voices", "settings",  # words: ok
+    "text", "embeddings", "vision", "seq2seq", "speech", "scenes", "captions", "handmade", "decoders", "masks", "zero_ner", "ocr", "sounds", "voices", "settings", "word_times",  # words: ok
 )
 DRAWS = 12
 

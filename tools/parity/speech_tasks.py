@@ -18,11 +18,12 @@ import media
 import media_files
 import place
 import speech
+import word_times
 from common import Json, Repository, capture, demand, randomise, steady
 from media_files import SOUNDS, sound
 from place import ABSENT, Place, answered, attempt, repository, seeded, varied
 from scratch import folder
-from seq2seq import DECODERS
+from seq2seq import DECODERS, MERGED
 
 LETTERS = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ETAOINSHRDLUCMFWYPVBGKQJXZ'"]
 SAMPLES = dict(
@@ -308,6 +309,77 @@ def transcribed(made: Repository, model: Any, tokenizer: Any, extractor: Any) ->
     return answer
 
 
+def whisper_words(only: Callable[[str], bool]) -> None:
+    """The times of Whisper's words: languages with and without spaces, translations, beams, sounds of several windows, settings."""
+    for multilingual, label, seconds in ((True, "whisper", 5), (False, "whisper-en", 5), (True, "whisper-30", WINDOW_S)):
+        name = f"words--{label}"
+        if not only(name):
+            continue
+        kept = speech.SECONDS, speech.STEPS
+
+        def make() -> None:
+            tokenizer, model, extractor = word_times.build(name, seeded(name), multilingual)
+            made = repository(name, "automatic-speech-recognition", architecture="whisper")
+            word_times.export(made, model, DECODERS if multilingual else MERGED)
+            made.save(tokenizer, extractor)
+            cases = word_cases(multilingual, seconds)
+            answered(made, timed(model, tokenizer, extractor), cases, 0.021)
+            if seconds == 5:
+                for setting, (file, keys) in WORDS.items():
+                    attempt(setting, lambda: vary_words(made, setting, file, keys, model, tokenizer, extractor, cases), draws=1)
+
+        speech.SECONDS, speech.STEPS = seconds, seconds * 50
+        try:
+            attempt(name, make, draws=4)
+        finally:
+            speech.SECONDS, speech.STEPS = kept
+
+
+WORDS: dict[str, tuple[str, Json]] = {
+    "one-head": ("generation_config.json", {"alignment_heads": [[1, 1]]}), "heads-twice": ("generation_config.json", {"alignment_heads": [[0, 0], [1, 0], [1, 0]]}),
+    "max-length": ("generation_config.json", {"max_length": 12}), "filter-1": ("config.json", {"median_filter_width": 1}), "filter-3": ("config.json", {"median_filter_width": 3}),
+    "filter-21": ("config.json", {"median_filter_width": 21}), "filter-absent": ("config.json", {"median_filter_width": ABSENT}),
+}
+
+
+def word_cases(multilingual: bool, seconds: int) -> dict[str, Json]:
+    """Words in several languages and sounds; those of which a window begins behind the end of the sound are left out."""
+    kinds: dict[str, Json] = {"english": {"language": "en"}, "german": {"language": "de"}, "japanese": {"language": "ja"}, "beams": {"language": "en", "num_beams": 3}, "detected": {}}
+    kinds |= {"japanese-beams": {"language": "ja", "num_beams": 2}, "translated": {"language": "ja", "task": "translate"}}
+    if not multilingual:
+        kinds = {"plain": {}, "beams": {"num_beams": 3}}
+    sounds = {"full": (seconds - 0.1, 31), "other": (seconds - 0.05, 32), "long": (1.5 * seconds, 33), "longer": (2.6 * seconds, 34), "short": (0.3 * seconds, 35)}
+    cases: dict[str, Json] = {}
+    for sound_name, (length, seed) in sounds.items():
+        audio = whisper_sound(f"words-{seconds}-{sound_name}.wav", length, seed)
+        cases |= {f"{kind}-{sound_name}": {"audio": audio, "timestamps": "word", **given} for kind, given in kinds.items()}
+    return cases
+
+
+def timed(model: Any, tokenizer: Any, extractor: Any) -> place.Run:
+    def answer(given: Json) -> Json:
+        samples = read(given["audio"]["file"].rsplit("/", 1)[-1])
+        found = steady(model, lambda: word_times.transcribed(model, tokenizer, extractor, samples, given))
+        demand(len(found["segments"]) > 1, f"dull: {found}")
+        return found
+
+    return answer
+
+
+def vary_words(
+    base: Repository, label: str, file: str, keys: Json, model: Any, tokenizer: Any, extractor: Any, cases: dict[str, Json]
+) -> None:
+    made = varied(base, label, {file: keys})
+    kept = model.generation_config, model.config.median_filter_width
+    try:
+        model.generation_config = tf.GenerationConfig.from_pretrained(made.model)
+        model.config.median_filter_width = tf.AutoConfig.from_pretrained(made.model).median_filter_width
+        chosen = {name: given for name, given in cases.items() if name.startswith(("english", "plain", "beams"))}
+        answered(made, timed(model, tokenizer, extractor), chosen, 0.021, base)
+    finally:
+        model.generation_config, model.config.median_filter_width = kept
+
+
 def vary_whisper(base: Repository, label: str, keys: Json, model: Any, tokenizer: Any, extractor: Any, cases: dict[str, Json]) -> None:
     made = varied(base, label, {"generation_config.json": keys})
     kept = model.generation_config
@@ -322,5 +394,5 @@ def vary_whisper(base: Repository, label: str, keys: Json, model: Any, tokenizer
 _ = (capture, media_files)
 FAMILIES = {
     "speech-architectures": networks, "speech-words": words, "speech-long": long_sounds, "speech-settings": settings, "speech-formats": formats,
-    "speech-whisper": whispers,
+    "speech-whisper": whispers, "speech-whisper-words": whisper_words,
 }

@@ -24,4 +24,9 @@ pub trait Decoder {
 
     /// Row `n` continues as row `order[n]` was. May change the number of rows.
     fn reorder(&mut self, order: &[usize]) -> Result<(), EngineError>;
+
+    /// What heads attended to at the last of these tokens, `[heads, positions]`. `None` if the decoder keeps none, or no row had these tokens.
+    fn attention(&self, _tokens: &[u32]) -> Option<ArrayView2<'_, f32>> {
+        None
+    }
 }

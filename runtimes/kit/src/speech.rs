@@ -5,6 +5,7 @@
 //! | [`transcribe`] | the input of a transcription, and the pipeline around a [`Transcriber`](transcribe::Transcriber) |
 //! | [`mel`] | log-mel features |
 //! | [`whisper`], [`times`] | Whisper on audio of any length, and its timestamps |
+//! | [`alignment`], [`words`] | when a decoder's tokens are spoken, and the words that they form |
 //! | [`ctc`] | models that label every frame: wav2vec2, HuBERT |
 
 use serde_json::Value;
@@ -15,11 +16,13 @@ use crate::{
     repository::Repository,
 };
 
+pub mod alignment;
 pub mod ctc;
 pub mod mel;
 pub mod times;
 pub mod transcribe;
 pub mod whisper;
+pub mod words;
 
 /// `preprocessor_config.json` of a model that reads or makes sound; null if the repository lacks it. An error if a setting is not supported.
 pub fn features(repository: &Repository) -> Result<Value, EngineError> {

@@ -2,15 +2,19 @@
 //! (`decoder_model_merged`), two graphs, one for the first step and one for the others (`decoder_model`, `decoder_with_past_model`), or
 //! one without a cache, which reads all tokens at each step.
 
+use attended::Attended;
 use island_runtimes_graph::{Feed, Feeds, Graph, filled, floats};
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
     generate::Decoder,
+    speech::alignment::Head,
 };
 use ndarray::{Array2, ArrayD, ArrayView2, Axis, Ix3};
 use ort::value::{DynValue, Tensor};
 
 use crate::task::Loader;
+
+mod attended;
 
 /// The graphs of a decoder.
 #[derive(Debug)]
@@ -65,7 +69,14 @@ impl Seq2Seq {
 
     /// Starts decoding one input.
     pub fn begin(&self, encoded: Encoded) -> Decoding<'_> {
-        Decoding { graphs: self, encoded, rows: 1, read: Vec::new(), cache: Cache::default() }
+        let (cache, attended) = (Cache::default(), Attended::default());
+        Decoding { graphs: self, encoded, rows: 1, read: Vec::new(), cache, attended }
+    }
+
+    /// Why the graphs do not give what these heads attend to; `None` if they do.
+    pub fn without_attention(&self, heads: &[Head]) -> Option<String> {
+        let all = [Some(&self.first), self.rest.as_ref()];
+        all.into_iter().flatten().find_map(|graph| attended::missing(graph, heads))
     }
 }
 
@@ -121,9 +132,16 @@ pub struct Decoding<'g> {
     /// All tokens so far by row, for graphs without a cache.
     read: Vec<Vec<i64>>,
     cache: Cache,
+    attended: Attended,
 }
 
 impl Decoding<'_> {
+    /// Keeps what these heads attend to.
+    #[must_use]
+    pub fn keeping(self, heads: &[Head]) -> Self {
+        Self { attended: Attended::of(heads), ..self }
+    }
+
     fn feeds<'f>(&'f self, graph: &Graph, tokens: ArrayD<i64>, past: usize) -> Feeds<'f> {
         let new = tokens.shape()[1];
         let states = repeated(&self.encoded.states, self.rows);
@@ -166,9 +184,11 @@ impl Decoder for Decoding<'_> {
         let name = graph.name().to_owned();
         let caches = self.graphs.is_merged || self.graphs.rest.is_some();
         let values = results.into_values();
+        let is_answer = |name: &str| name == "logits" || attended::is_attention(name);
         let values =
-            if caches { values } else { values.into_iter().filter(|(name, _)| name == "logits").collect() };
+            if caches { values } else { values.into_iter().filter(|(name, _)| is_answer(name)).collect() };
         let others = self.cache.keep(values, !has_cache);
+        self.attended.keep(&self.read, &others, &name)?;
         let logits = others.into_iter().find(|(name, _)| name == "logits").map(|(_, value)| value);
         let logits = logits.ok_or_else(|| invalid_model(format!("{name} gives no logits")))?;
         let logits =
@@ -208,6 +228,10 @@ impl Decoder for Decoding<'_> {
         }
         self.rows = order.len();
         Ok(())
+    }
+
+    fn attention(&self, tokens: &[u32]) -> Option<ArrayView2<'_, f32>> {
+        self.attended.at(tokens)
     }
 }
 

@@ -121,7 +121,7 @@ const TASKS: [(&str, Load); 18] = [
 ];
 
 /// Keys of `[engine]`, of all tasks.
-const KEYS: [(&str, Form); 11] = [
+const KEYS: [(&str, Form); 12] = [
     ("pooling", Form::Text),
     ("normalize", Form::Flag),
     ("prompts", Form::Table),
@@ -133,6 +133,7 @@ const KEYS: [(&str, Form); 11] = [
     ("threshold", Form::Number),
     ("minlenratio", Form::Number),
     ("maxlenratio", Form::Number),
+    ("word_times", Form::Flag),
 ];
 
 /// Loads the pipeline of a Cargo's task.

@@ -77,7 +77,7 @@ impl Transcript {
         let word =
             |span: &Span| TranscriptionWord { word: span.text.clone(), start: span.start, end: span.end };
         // Where words were requested, the times are those of words.
-        let joined = (segments && words).then(|| segments_of(spans));
+        let joined = (segments && words).then(|| segments_of(spans, &self.text));
         let (segments, words) = (
             segments.then(|| (0..).zip(joined.as_deref().unwrap_or(spans)).map(segment).collect()),
             words.then(|| spans.iter().map(word).collect()),

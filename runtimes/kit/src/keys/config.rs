@@ -30,6 +30,7 @@ pub const CONFIG: Table = Table {
         ("conv_stride", Used),
         ("sampling_rate", Used),
         ("max_target_positions", Used),
+        ("median_filter_width", Used),
         ("num_mel_bins", Used),
         ("reduction_factor", Used),
         ("max_speech_positions", Used),

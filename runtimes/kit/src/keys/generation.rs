@@ -93,7 +93,7 @@ pub const GENERATION: Table = Table {
         ("_name_or_path", None),
         ("generation_kwargs", Only(&["{}"])),
         // Whisper's.
-        ("alignment_heads", None),
+        ("alignment_heads", Used),
         ("is_multilingual", Used),
         ("lang_to_id", Used),
         ("task_to_id", Used),
@@ -102,6 +102,7 @@ pub const GENERATION: Table = Table {
         ("prev_sot_token_id", None),
         // Whisper with times finds other words.
         ("return_timestamps", Only(&["false"])),
+        // That of `config.json` counts.
         ("median_filter_width", None),
         ("forced_decoder_ids", Used),
         ("language", Used),

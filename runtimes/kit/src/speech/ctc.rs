@@ -123,7 +123,8 @@ impl Transcriber for Ctc {
             let span =
                 |word: Word| Span { start: seconds(word.start), end: seconds(word.end), text: word.text };
             let words: Vec<Span> = self.words(&labels).into_iter().map(span).collect();
-            let spans = if request.timestamps == Timestamps::Word { words } else { segments_of(&words) };
+            let are_words = request.timestamps == Timestamps::Word;
+            let spans = if are_words { words } else { segments_of(&words, &text) };
             let time = |span: Span| json!({ "start": span.start, "end": span.end, "text": span.text });
             output["segments"] = spans.into_iter().map(time).collect();
         }

@@ -1,5 +1,7 @@
 //! Whisper's timestamps: when a timestamp may be generated, and the segments between them.
 
+use std::ops::Range;
+
 use crate::text::scores::softmax;
 
 /// Seconds of one step of a timestamp.
@@ -27,6 +29,15 @@ pub struct Segment {
     pub end: f32,
     /// Its tokens without timestamps.
     pub tokens: Vec<u32>,
+    /// Where it is in the text of its window, with timestamps.
+    pub places: Range<usize>,
+}
+
+impl Segment {
+    /// A text without times.
+    pub fn whole(tokens: Vec<u32>) -> Self {
+        Self { start: 0.0, end: 0.0, places: 0..tokens.len(), tokens }
+    }
 }
 
 impl Times {
@@ -79,7 +90,8 @@ impl Times {
             let last =
                 written.iter().rev().find(|&&token| is_time(token)).map_or(0, |token| token - self.first);
             let end = if last > 0 { last as f32 } else { length as f32 } * STEP_S;
-            return (vec![Segment { start: 0.0, end, tokens: text(written) }], length);
+            let places = 0..written.len();
+            return (vec![Segment { start: 0.0, end, tokens: text(written), places }], length);
         }
         if ends_single {
             cuts.push(written.len());
@@ -89,7 +101,8 @@ impl Times {
         }
         let (mut segments, mut begin) = (Vec::new(), 0);
         for (place, &cut) in cuts.iter().enumerate() {
-            let piece = &written[begin..cut.min(written.len())];
+            let places = begin..cut.min(written.len());
+            let piece = &written[places.clone()];
             let is_last = place + 1 == cuts.len();
             let back = if !is_last || ends_single { 1 } else { 2 };
             let end = piece.len().checked_sub(back).map_or(0.0, |end| at(piece[end]));
@@ -97,6 +110,7 @@ impl Times {
                 start: piece.first().map_or(0.0, |&first| at(first)),
                 end,
                 tokens: text(piece),
+                places,
             });
             begin = cut;
         }
@@ -140,6 +154,7 @@ mod tests {
         let times: Vec<(u32, u32)> = segments.iter().map(|one| (steps(one.start), steps(one.end))).collect();
         assert_eq!(times, [(0, 5), (5, 10)]);
         assert_eq!(segments[1].tokens, [3]);
+        assert_eq!((segments[0].places.clone(), segments[1].places.clone()), (0..4, 4..8));
         assert_eq!(done, 10);
         let (segments, done) = TIMES.segments(&[20, 1, 25, 25, 3, 31], 250);
         assert_eq!((segments.len(), done), (2, 250));
@@ -160,6 +175,10 @@ mod tests {
             let words: Vec<u32> = written.iter().copied().filter(|&token| token < 10).collect();
             let kept: Vec<u32> = segments.iter().flat_map(|segment| segment.tokens.clone()).collect();
             prop_assert!(words.starts_with(&kept));
+            for segment in &segments {
+                let placed = segment.places.clone().map(|place| written[place]).filter(|&token| token < 10);
+                prop_assert_eq!(placed.collect::<Vec<_>>(), segment.tokens.clone());
+            }
             prop_assert!(done <= 250);
         }
     }

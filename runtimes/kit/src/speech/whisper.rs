@@ -1,13 +1,20 @@
-//! Whisper: audio of any length to text, window by window, with timestamps if the job requests them.
+//! Whisper: audio of any length to text, window by window, with the times of segments or of words if the job requests them.
 
-use island_protocol::job::{FinishReason, Usage};
-use ndarray::{Array2, ArrayD, Axis};
+use defaults::Defaults;
+use island_protocol::{
+    audio::Span,
+    job::{FinishReason, Usage},
+};
+use ndarray::{Array2, Array3, ArrayD, Axis};
 use serde_json::{Map, Value, json};
+use timed::{TimedTokens, attention, hundredths};
 
 use super::{
+    alignment::{Alignment, Head},
     mel::LogMel,
     times::{Segment, Times},
     transcribe::{Request, Timestamps, Transcriber, duration},
+    words,
 };
 use crate::{
     error::{EngineError, invalid_input, invalid_model},
@@ -18,11 +25,13 @@ use crate::{
         stream::Stream,
     },
     job::{Answer, Job},
-    keys::unsupported,
     media::sound,
     repository::Repository,
     text::{scores, tokens::Tokens},
 };
+
+mod defaults;
+mod timed;
 
 /// Maximum number of tokens of the prompt: start, language, task, no timestamps.
 const LONGEST_PROMPT: usize = 4;
@@ -44,8 +53,11 @@ pub trait Networks: Send + Sync + std::fmt::Debug {
     /// The windows of audio that is at least one window long.
     fn windows(&self, samples: Vec<f32>) -> Windows<'_>;
 
-    /// Starts decoding from the encoder's states.
-    fn decoder(&self, states: ArrayD<f32>) -> Box<dyn Decoder + '_>;
+    /// Starts decoding from the encoder's states, and keeps what these heads attend to.
+    fn decoder(&self, states: ArrayD<f32>, heads: &[Head]) -> Box<dyn Decoder + '_>;
+
+    /// Why the decoder does not give what these heads attend to; `None` if it does.
+    fn without_attention(&self, heads: &[Head]) -> Option<String>;
 }
 
 /// The result so far.
@@ -59,6 +71,19 @@ struct Transcribed {
     has_ended: bool,
     /// The language, if the model is multilingual.
     language: Option<String>,
+    /// Words with their times, if the job requests them.
+    words: Vec<Span>,
+}
+
+/// The text of one window.
+#[derive(Debug)]
+struct Written {
+    /// Its tokens, without the one that ended it.
+    tokens: Vec<u32>,
+    /// Whether a token ended it.
+    has_ended: bool,
+    /// What the heads of the alignment attended to at each token but the last, `[heads, tokens, moments]`, if the job requests words.
+    attention: Option<Array3<f32>>,
 }
 
 /// A loaded Whisper.
@@ -69,64 +94,14 @@ pub struct Whisper {
     settings: Settings,
     start: u32,
     times: Times,
+    /// How the times of words are found, or why they cannot be.
+    alignment: Result<Alignment, String>,
     /// Tokens of languages by code; empty if the model supports only English.
     languages: Map<String, Value>,
     tasks: Map<String, Value>,
     /// What the repository sets for jobs that choose nothing.
     defaults: Defaults,
     longest: usize,
-}
-
-/// Language and task of jobs that choose none. Without a language it is detected; without a task the model transcribes.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Defaults {
-    language: Option<u32>,
-    task: Option<u32>,
-}
-
-impl Defaults {
-    /// From `language` and `task`, or else from the tokens that older repositories force. An error if the model does not know them.
-    fn of(
-        file: &Value,
-        config: &Value,
-        languages: &Map<String, Value>,
-        tasks: &Map<String, Value>,
-        none: u32,
-    ) -> Result<Self, EngineError> {
-        const FILE: &str = "generation_config.json";
-        let id =
-            |map: &Map<String, Value>, name: &str| map.get(name).and_then(Value::as_u64).map(|id| id as u32);
-        let named = |name: &str| file.get(name).filter(|value| !value.is_null());
-        if named("language").is_some() || named("task").is_some() {
-            let known = |name: &str, find: &dyn Fn(&str) -> Option<u32>| {
-                let Some(value) = named(name) else { return Ok(None) };
-                value.as_str().and_then(find).map(Some).ok_or_else(|| unsupported(FILE, name, value))
-            };
-            let language = known("language", &|code| {
-                id(languages, &format!("<|{code}|>")).or_else(|| id(languages, code))
-            })?;
-            return Ok(Self { language, task: known("task", &|task| id(tasks, task))? });
-        }
-        let forced =
-            |file: &'_ Value| file.get("forced_decoder_ids").filter(|value| !value.is_null()).cloned();
-        let Some(forced) = forced(file).or_else(|| forced(config)) else { return Ok(Self::default()) };
-        let mut defaults = Self::default();
-        let is_one_of = |map: &Map<String, Value>, token| map.values().any(|id| id.as_u64() == Some(token));
-        for (place, pair) in forced.as_array().into_iter().flatten().enumerate() {
-            let (at, token) = (pair.get(0).and_then(Value::as_u64), pair.get(1));
-            let in_order = at == Some(place as u64 + 1);
-            match token.and_then(Value::as_u64) {
-                None if in_order && token.is_some_and(Value::is_null) => {}
-                Some(token) if in_order && is_one_of(languages, token) => {
-                    defaults.language = Some(token as u32);
-                }
-                Some(token) if in_order && is_one_of(tasks, token) => defaults.task = Some(token as u32),
-                Some(token) if in_order && token == u64::from(none) => {}
-                _ => return Err(unsupported(FILE, "forced_decoder_ids", &forced)),
-            }
-        }
-        Ok(defaults)
-    }
 }
 
 impl Whisper {
@@ -155,17 +130,28 @@ impl Whisper {
         }
         let languages = if is_multilingual { map("lang_to_id") } else { Map::new() };
         let tasks = map("task_to_id");
+        let alignment = Alignment::of(&file, config).map_err(|error| error.message());
+        let alignment = alignment.and_then(|alignment| match networks.without_attention(&alignment.heads) {
+            Some(why) => Err(why),
+            None => Ok(alignment),
+        });
         Ok(Self {
             settings: Settings::load(repository)?.by_default(1).checked()?,
             start,
             times: Times { first: none + 1, none, end, latest_start: id("max_initial_timestamp_index") },
             defaults: Defaults::of(&file, config, &languages, &tasks, none)?,
+            alignment,
             languages,
             tasks,
             longest,
             tokens,
             networks,
         })
+    }
+
+    /// How the times of words are found, or why they cannot be.
+    pub fn alignment(&self) -> Result<&Alignment, &str> {
+        self.alignment.as_ref().map_err(String::as_str)
     }
 }
 
@@ -175,15 +161,16 @@ impl Transcriber for Whisper {
     }
 
     fn transcribe(&self, request: &Request, job: &Job) -> Result<Answer, EngineError> {
-        if request.timestamps == Timestamps::Word {
-            return Err(invalid_input("this model gives times of segments, not of words"));
-        }
+        let alignment = self.alignment_for(request)?;
         let features = self.networks.features();
         let mut samples = sound::decode(&request.audio, features.rate)?;
         let window = features.window / features.hop;
         let is_long = samples.len() > features.window;
         let duration = duration(samples.len(), features.rate);
         let with_times = is_long || request.timestamps != Timestamps::None;
+        // A last frame that is not whole counts as in the reference.
+        let sounding =
+            if is_long { samples.len() / features.hop } else { samples.len().div_ceil(features.hop) };
         if !is_long {
             samples.resize(features.window, 0.0);
         }
@@ -206,19 +193,27 @@ impl Transcriber for Whisper {
             };
             total.language.clone_from(language);
             total.prompt_tokens += begin.len() as u64;
-            let (written, has_ended) = self.write(states, begin, with_times, request, job, &mut stream)?;
-            total.written += written.len() as u64;
-            total.has_ended &= has_ended;
+            let written = self.write(states, begin, with_times, request, job, &mut stream)?;
+            total.written += written.tokens.len() as u64;
+            total.has_ended &= written.has_ended;
             // One step of a timestamp is two frames.
             let (segments, done) = if with_times {
-                self.times.segments(&written, (length / 2) as u32)
+                self.times.segments(&written.tokens, (length / 2) as u32)
             } else {
-                (vec![Segment { start: 0.0, end: 0.0, tokens: written }], 0)
+                (vec![Segment::whole(written.tokens.clone())], 0)
             };
             if with_times {
                 segments.iter().flat_map(|segment| &segment.tokens).for_each(|&token| stream.push(token));
             }
             let offset = (seek * features.hop) as f32 / features.rate as f32;
+            if let (Some(alignment), Some(attention)) = (alignment, &written.attention) {
+                let moments = alignment.moments(attention, sounding.saturating_sub(seek) / 2);
+                let timed = TimedTokens { tokens: &written.tokens, moments, offset };
+                let is_spaced = words::are_spaced(language.as_deref()) || self.translates(begin);
+                for segment in &segments {
+                    total.words.extend(timed.words(segment, self.times.end, is_spaced, &self.tokens)?);
+                }
+            }
             all.extend(segments.into_iter().map(|segment| Segment {
                 start: segment.start + offset,
                 end: segment.end + offset,
@@ -241,7 +236,17 @@ impl Transcriber for Whisper {
 }
 
 impl Whisper {
-    /// The tokens of one window, and whether they ended with the end token.
+    /// How the times of words are found, if the job requests them.
+    fn alignment_for(&self, request: &Request) -> Result<Option<&Alignment>, EngineError> {
+        if request.timestamps != Timestamps::Word {
+            return Ok(None);
+        }
+        self.alignment()
+            .map(Some)
+            .map_err(|why| invalid_input(format!("this model gives times of segments, not of words: {why}")))
+    }
+
+    /// The text of one window.
     fn write(
         &self,
         states: ArrayD<f32>,
@@ -250,13 +255,17 @@ impl Whisper {
         request: &Request,
         job: &Job,
         stream: &mut Stream<'_>,
-    ) -> Result<(Vec<u32>, bool), EngineError> {
+    ) -> Result<Written, EngineError> {
+        let heads: &[Head] = match self.alignment_for(request)? {
+            Some(alignment) => &alignment.heads,
+            None => &[],
+        };
         let options = Options { forced_bos_token_id: None, ..self.settings.with(&request.user_options)? };
         let restrict =
             |tokens: &[u32], scores: &mut [f32]| self.times.restrict(&tokens[begin.len()..], scores);
         let rule: Option<&Rule<'_>> = if with_times { Some(&restrict) } else { None };
         let task = Task { begin, source: &[], longest: options.longest(begin.len(), self.longest), rule };
-        let mut decoding = self.networks.decoder(states);
+        let mut decoding = self.networks.decoder(states, heads);
         let said = |token: u32| token < self.times.end;
         let written = search::write(decoding.as_mut(), &options, task, job, &mut |token| {
             // Text after the last timestamp is generated again in the next window: it is not final.
@@ -264,11 +273,21 @@ impl Whisper {
                 stream.push(token);
             }
         })?;
+        let attention = match heads {
+            [] => None,
+            heads => Some(attention(decoding.as_ref(), heads.len(), begin, &written.tokens)?),
+        };
         let mut tokens = written.tokens;
         if tokens.last() == Some(&self.times.end) {
             tokens.pop();
         }
-        Ok((tokens, written.has_ended))
+        Ok(Written { tokens, has_ended: written.has_ended, attention })
+    }
+
+    /// Whether a prompt requests a translation, which is in English.
+    fn translates(&self, prompt: &[u32]) -> bool {
+        let token = self.tasks.get("translate").and_then(Value::as_u64);
+        token.is_some_and(|token| prompt.iter().any(|&id| u64::from(id) == token))
     }
 
     /// The prompt, and the language.
@@ -315,7 +334,7 @@ impl Whisper {
 
     /// The most likely language of a window.
     fn detect(&self, states: &ArrayD<f32>) -> Result<u32, EngineError> {
-        let mut decoding = self.networks.decoder(states.clone());
+        let mut decoding = self.networks.decoder(states.clone(), &[]);
         let logits = decoding.step(Array2::from_elem((1, 1), i64::from(self.start)).view())?;
         let logits = logits.index_axis(Axis(0), 0);
         let ids: Vec<u32> = self.languages.values().filter_map(|id| Some(id.as_u64()? as u32)).collect();
@@ -340,12 +359,14 @@ impl Whisper {
             let mut segments = Vec::with_capacity(all.len());
             for segment in all {
                 let text = self.tokens.decode(&segment.tokens, true)?;
-                let hundredths = |seconds: f32| (f64::from(seconds) * 100.0).round() / 100.0;
                 segments.push(json!({
                     "start": hundredths(segment.start), "end": hundredths(segment.end), "text": text.trim(),
                 }));
             }
             output["segments"] = segments.into();
+        }
+        if request.timestamps == Timestamps::Word {
+            output["segments"] = json!(total.words);
         }
         let finish = if total.has_ended { FinishReason::Stop } else { FinishReason::Length };
         Ok(Answer {
@@ -353,41 +374,5 @@ impl Whisper {
             usage: Usage::tokens(total.prompt_tokens, total.written),
             finish_reason: Some(finish),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_repository_sets_language_and_task_of_jobs_that_choose_none() {
-        let map = |value: Value| value.as_object().cloned().unwrap_or_default();
-        let languages = map(json!({"<|en|>": 10, "<|de|>": 11}));
-        let tasks = map(json!({"translate": 20, "transcribe": 21}));
-        let of = |file: Value, config: Value| Defaults::of(&file, &config, &languages, &tasks, 30);
-        let defaults = |language, task| Defaults { language, task };
-        let found = |file: Value| of(file, Value::Null).expect("known");
-        assert_eq!(found(json!({"language": "de"})), defaults(Some(11), None));
-        assert_eq!(found(json!({"language": "<|de|>", "task": "translate"})), defaults(Some(11), Some(20)));
-        assert_eq!(
-            found(json!({"forced_decoder_ids": [[1, 11], [2, 20], [3, 30]]})),
-            defaults(Some(11), Some(20))
-        );
-        assert_eq!(found(json!({"forced_decoder_ids": [[1, null], [2, 21]]})), defaults(None, Some(21)));
-        assert_eq!(
-            found(json!({"task": "translate", "forced_decoder_ids": [[1, 11]]})),
-            defaults(None, Some(20))
-        );
-        let old = of(json!({}), json!({"forced_decoder_ids": [[1, 10]]})).expect("known");
-        assert_eq!(old, defaults(Some(10), None));
-        for unknown in [
-            json!({"language": "xx"}),
-            json!({"forced_decoder_ids": [[2, 11]]}),
-            json!({"forced_decoder_ids": [[1, 99]]}),
-        ] {
-            let refused = of(unknown.clone(), Value::Null).expect_err("unknown").message();
-            assert!(refused.starts_with("generation_config.json: "), "{unknown}: {refused}");
-        }
     }
 }

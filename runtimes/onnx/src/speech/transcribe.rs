@@ -17,10 +17,24 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         | "unispeech-sat" | "data2vec-audio" | "sew" | "sew-d" | "mctct" => {
             Box::new(SpeechRecognition(ctc::load(loader)?))
         }
-        "moonshine" => Box::new(SpeechRecognition(Raw::load(loader)?)),
+        "moonshine" => {
+            refuse_words(loader, "the model has no timestamps")?;
+            Box::new(SpeechRecognition(Raw::load(loader)?))
+        }
         other => {
             let refused = unsupported("config.json", "model_type", &other.into());
             return Err(refused.followed_by("it does not transcribe speech"));
         }
     })
+}
+
+/// Rejects a Cargo that offers the times of words with a model that does not give them, for this reason.
+pub fn refuse_words(loader: &Loader<'_>, why: &str) -> Result<(), EngineError> {
+    const KEY: &str = "word_times";
+    match loader.settings.get(KEY) {
+        Some(offered) if offered.as_bool() == Some(true) => {
+            Err(unsupported("[engine]", KEY, offered).followed_by(why))
+        }
+        _ => Ok(()),
+    }
 }

@@ -5,12 +5,14 @@ use island_runtimes_kit::{
     error::EngineError,
     generate::Decoder,
     speech::{
+        alignment::Head,
         mel::LogMel,
         whisper::{Networks, Whisper, Windows},
     },
 };
 use ndarray::ArrayD;
 
+use super::transcribe::refuse_words;
 use crate::{
     seq2seq::{Encoded, Seq2Seq},
     task::Loader,
@@ -46,8 +48,12 @@ impl Networks for Graphs {
         })
     }
 
-    fn decoder(&self, states: ArrayD<f32>) -> Box<dyn Decoder + '_> {
-        Box::new(self.decoder.begin(Encoded { states, mask: None }))
+    fn decoder(&self, states: ArrayD<f32>, heads: &[Head]) -> Box<dyn Decoder + '_> {
+        Box::new(self.decoder.begin(Encoded { states, mask: None }).keeping(heads))
+    }
+
+    fn without_attention(&self, heads: &[Head]) -> Option<String> {
+        self.decoder.without_attention(heads)
     }
 }
 
@@ -58,5 +64,9 @@ pub fn load(loader: &Loader<'_>) -> Result<Whisper, EngineError> {
         encoder: loader.graph(&["encoder_model"])?,
         decoder: Seq2Seq::load(loader)?,
     };
-    Whisper::of(&loader.repository, Box::new(networks))
+    let whisper = Whisper::of(&loader.repository, Box::new(networks))?;
+    if let Err(why) = whisper.alignment() {
+        refuse_words(loader, why)?;
+    }
+    Ok(whisper)
 }

@@ -8,6 +8,7 @@ use island_runtimes_kit::{
     generate::Decoder,
     repository::Repository,
     speech::{
+        alignment::Head,
         mel::LogMel,
         whisper::{Networks, Windows},
     },
@@ -98,7 +99,11 @@ impl Networks for WhisperKit {
         })
     }
 
-    fn decoder(&self, states: ArrayD<f32>) -> Box<dyn Decoder + '_> {
+    fn decoder(&self, states: ArrayD<f32>, _heads: &[Head]) -> Box<dyn Decoder + '_> {
         Box::new(self.shape.begin(self.decoder.as_ref(), states))
+    }
+
+    fn without_attention(&self, _heads: &[Head]) -> Option<String> {
+        Some(format!("the attention of {} is not read", self.decoder.name()))
     }
 }
