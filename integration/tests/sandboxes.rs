@@ -29,8 +29,8 @@ use crate::{
     scene::{Scene, holds},
 };
 
-/// What GPU drivers need in addition: facts about this process, code that they compile, files without a name.
-const DRIVERS_NEED: &[&str] = &["read own memory map", "memory file", "executable memory"];
+/// What GPU drivers need in addition: facts about this process, names for its threads, code that they compile, files without a name.
+const DRIVERS_NEED: &[&str] = &["read own memory map", "name a thread", "memory file", "executable memory"];
 
 fn main() -> ExitCode {
     // Returns only in a process that has it.

@@ -663,7 +663,8 @@ async fn a_coordinator_with_other_versions_only_is_reported_with_what_to_upgrade
     .await;
 }
 
-#[tokio::test]
+// The coordinator answers while the doctor runs.
+#[tokio::test(flavor = "multi_thread")]
 async fn a_registration_that_is_refused_is_reported_with_the_reason() {
     let mut island = Island::start().await;
     assert!(island.coordinator.seen().registers[0].reads_refusals);
@@ -671,7 +672,7 @@ async fn a_registration_that_is_refused_is_reported_with_the_reason() {
     island.coordinator.seen().refused = Some(reason.to_owned());
     island.start_failing("").await;
     wait_for("the refusal in the status", || {
-        let json: Value = serde_json::from_str(&island.agent(&["status", "--json"])).ok()?;
+        let json: Value = serde_json::from_slice(&island.try_agent(&["status", "--json"]).stdout).ok()?;
         (json["connected"] == false && json["refusal"] == reason).then_some(())
     })
     .await;
@@ -684,7 +685,7 @@ async fn a_registration_that_is_refused_is_reported_with_the_reason() {
     island.coordinator.seen().refused = None;
     island.start_failing("").await;
     wait_for("a registration", || {
-        let json: Value = serde_json::from_str(&island.agent(&["status", "--json"])).ok()?;
+        let json: Value = serde_json::from_slice(&island.try_agent(&["status", "--json"]).stdout).ok()?;
         (json["connected"] == true && json.get("refusal").is_none()).then_some(())
     })
     .await;
@@ -697,7 +698,7 @@ async fn heartbeats_that_cannot_be_read_are_reported_with_the_reason() {
     island.coordinator.seen().unread_heartbeat = Some(reason.to_owned());
     island.start_failing("").await;
     wait_for("the reason in the status", || {
-        let json: Value = serde_json::from_str(&island.agent(&["status", "--json"])).ok()?;
+        let json: Value = serde_json::from_slice(&island.try_agent(&["status", "--json"]).stdout).ok()?;
         let refusal = json["refusal"].as_str()?;
         (json["connected"] == true && refusal.ends_with(reason)).then_some(())
     })

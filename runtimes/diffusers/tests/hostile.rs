@@ -176,7 +176,7 @@ fn invalid_settings_are_named() {
         ("text_encoder/config.json", "vocab_size", json!(3), "its settings require [3, 32]"),
         ("scheduler/scheduler_config.json", "num_train_timesteps", json!(0), "timesteps"),
         ("scheduler/scheduler_config.json", "num_train_timesteps", json!(4_000_000_000_u64), "timesteps"),
-        ("scheduler/scheduler_config.json", "beta_end", json!(7.0), "betas"),
+        ("scheduler/scheduler_config.json", "beta_end", json!(7.0), "beta_end = 7.0 is not supported"),
         (
             "model_index.json",
             "scheduler",

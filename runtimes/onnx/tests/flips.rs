@@ -312,7 +312,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("gliner_config.json", "words_splitter_type"),
 ];
 
-/// Keys of sizes and lengths, by fixture, with which its weights or its texts no longer fit: what is refused is what they lead to.
+/// Keys by fixture with which its weights, its texts or its other settings no longer fit: what is refused is what they lead to.
 const MISFITS: &[(&str, &str)] = &[
     ("distilbert-sst2", "num_labels"),
     ("roberta-sentiment", "pad_token_id"),
@@ -333,6 +333,8 @@ const MISFITS: &[(&str, &str)] = &[
     ("embedding-layers", "path"),
     ("embedding-layers", "pooling_mode"),
     ("bge", "prompts"),
+    ("bert-rank", "prompts"),
+    ("t5", "task_specific_params"),
     ("gliner", "max_width"),
 ];
 
