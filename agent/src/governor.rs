@@ -246,7 +246,7 @@ impl Governor {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                () = self.look() => {}
+                () = self.refresh_presence() => {}
             }
             self.evaluate();
             let stance = self.stance.latest();
@@ -276,7 +276,7 @@ impl Governor {
 
     /// Asks the login manager whether a person uses the machine, if the rules depend on that. An order that arrives meanwhile comes first: the
     /// login manager may not answer for seconds.
-    async fn look(&self) {
+    async fn refresh_presence(&self) {
         if self.rules.idle_minutes == 0 {
             return;
         }
@@ -440,9 +440,9 @@ mod tests {
         let load = watch::channel(Arc::new(Sample::default())).1;
         let governor = Governor::load(rules, state.path(), false, load);
         governor.set_order(OwnerOrder::Pause { until: None }).expect("stored");
-        governor.look().await;
+        governor.refresh_presence().await;
         assert!(!governor.presence.lock().was_asked(), "the order is enforced first");
-        governor.look().await;
+        governor.refresh_presence().await;
         assert!(governor.presence.lock().was_asked());
     }
 

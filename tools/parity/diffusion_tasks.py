@@ -291,40 +291,40 @@ def build(name: str, pipeline: Pipeline, networks: dict[str, Json]) -> Path:
 
 def jobs(pipeline: Pipeline, task: str, is_long: bool) -> dict[str, Json]:
     """Jobs of few steps, of one, and of more than those of which a solver lowers the order."""
-    told: Json = {"prompt": sd15.PROMPT, "guidance_scale": pipeline.guidance}
+    options: Json = {"prompt": sd15.PROMPT, "guidance_scale": pipeline.guidance}
     if pipeline.kind != "LatentConsistencyModelPipeline":
-        told["negative_prompt"] = sd15.NEGATIVE
+        options["negative_prompt"] = sd15.NEGATIVE
     if task == "inpainting":
-        told |= {"image": "photo.png", "mask_image": "mask.png", "strength": 1.0, "height": 64, "width": 64}
+        options |= {"image": "photo.png", "mask_image": "mask.png", "strength": 1.0, "height": 64, "width": 64}
     if task == "image-to-image":
-        told |= {"image": "photo.png", "strength": 0.6}
-    given = {"few": {**told, "num_inference_steps": 4 if task != "image-to-image" else 6}}
+        options |= {"image": "photo.png", "strength": 0.6}
+    given = {"few": {**options, "num_inference_steps": 4 if task != "image-to-image" else 6}}
     if is_long:
-        given["more"] = {**told, "num_inference_steps": 17}
+        given["more"] = {**options, "num_inference_steps": 17}
     if task == "text-to-image":
-        given["one"] = {**told, "num_inference_steps": 1}
+        given["one"] = {**options, "num_inference_steps": 1}
     if task == "text-to-image" and pipeline.xl:
         given["no-negative"] = {name: value for name, value in given["few"].items() if name != "negative_prompt"}
     return given
 
 
-class Asked(Exception):
+class SizeChosen(Exception):
     """The size of an image that a pipeline is about to make."""
 
 
-def default_size(pipe: Any, told: Json, folder: Path) -> tuple[int, int]:
+def default_size(pipe: Any, options: Json, folder: Path) -> tuple[int, int]:
     """The height and width that a pipeline chooses, in pixels."""
 
     def prepare(*given: Any, **named: Any) -> Any:
         bound = inspect.signature(original).bind(*given, **named).arguments
-        raise Asked(int(bound["height"]), int(bound["width"]))
+        raise SizeChosen(int(bound["height"]), int(bound["width"]))
 
     original = pipe.prepare_latents
     pipe.prepare_latents = prepare
     try:
-        pipe(**{name: Image.open(folder / value).convert("RGB") if name in ("image", "mask_image") else value for name, value in told.items()})
-    except Asked as asked:
-        return asked.args
+        pipe(**{name: Image.open(folder / value).convert("RGB") if name in ("image", "mask_image") else value for name, value in options.items()})
+    except SizeChosen as chosen:
+        return chosen.args
     finally:
         del pipe.prepare_latents
     raise AssertionError("the pipeline prepared no latents")
@@ -359,15 +359,15 @@ def answer(made: Golden, model: Path, setting: Setting) -> dict[str, str]:
             needless = {} if pipeline.xl else {"requires_safety_checker": False}
             of_task = getattr(diffusers, other)(**pipe.components, **needless, **xl)
         is_long = task == "text-to-image" and any(kind in setting.name for kind in ("dpmsolver", "unipc"))
-        for name, told in jobs(pipeline, task, is_long).items():
+        for name, options in jobs(pipeline, task, is_long).items():
             if not setting.is_sized and name != "one" and task != "inpainting":
                 continue
             name = f"{task.split('-')[0]}-{name}"
             try:
                 if setting.is_sized:
-                    run.case(made, of_task, name, task, picture="few" in name, **told)
+                    run.case(made, of_task, name, task, picture="few" in name, **options)
                 else:
-                    sized(made, of_task, name, task, told)
+                    sized(made, of_task, name, task, options)
             except Exception as error:
                 failures[name] = f"{type(error).__name__}: {str(error)[:300]}"
                 # Numbers that are not finite are found when the case is half written.
@@ -376,11 +376,11 @@ def answer(made: Golden, model: Path, setting: Setting) -> dict[str, str]:
     return failures
 
 
-def sized(made: Golden, pipe: Any, name: str, task: str, told: Json) -> None:
+def sized(made: Golden, pipe: Any, name: str, task: str, options: Json) -> None:
     """A job that names no size; the reference gets the one that it would choose."""
-    told = {key: value for key, value in told.items() if key not in ("height", "width")}
-    height, width = default_size(pipe, told, made.folder)
-    run.case(made, pipe, name, task, picture=False, **{**told, "num_inference_steps": 1}, height=height, width=width)
+    options = {key: value for key, value in options.items() if key not in ("height", "width")}
+    height, width = default_size(pipe, options, made.folder)
+    run.case(made, pipe, name, task, picture=False, **{**options, "num_inference_steps": 1}, height=height, width=width)
     case = made.cases["pipelines"][-1]
     del case["height"], case["width"]
 

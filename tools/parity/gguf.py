@@ -41,11 +41,11 @@ CONVERSATIONS: dict[str, list[Json]] = {
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("engine", type=Path)
-    asked.add_argument("server", type=Path)
-    asked.add_argument("--only", default="", help="models whose name contains this")
-    options = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("engine", type=Path)
+    parser.add_argument("server", type=Path)
+    parser.add_argument("--only", default="", help="models whose name contains this")
+    options = parser.parse_args()
     counts: dict[str, list[int]] = {}
     differences = []
     for model in sorted(MODELS.glob("*.gguf")):
