@@ -22,6 +22,8 @@ newer() { find "$shared" -maxdepth 4 -name .fingerprint -prune -print0 | xargs -
 if [ "${1:-}" = built ]; then
     paste -d ' ' <(files | xargs -0 stat -c %.9Y) <(hashes) >"$shared/.built.$$"
     mv "$shared/.built.$$" "$shared/.built"
+    # Also if `CARGO_TARGET_DIR` named the folder so far: a new clone at the path of an earlier one is not the one that built.
+    echo "$PWD" >"$shared/.clone"
     exit
 fi
 
