@@ -18,7 +18,7 @@ const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^([ \t]*)([-*+]|\d{1,9}[.)])(?:[ \t]+|$)/;
 const TASK = /^\[([ xX])\] /;
 
-// The columns of white space at the begin of a line.
+// The columns of white space at the start of a line.
 function indentOf(line) {
   let columns = 0;
   for (const char of line) {
@@ -29,7 +29,7 @@ function indentOf(line) {
   return columns;
 }
 
-// A line without that many columns of white space at its begin.
+// A line without that many columns of white space at its start.
 function dedent(line, columns) {
   let [at, gone] = [0, 0];
   while (gone < columns && (line[at] === ' ' || line[at] === '\t')) {
@@ -141,7 +141,7 @@ function grid(heads, rules, rows) {
   return made;
 }
 
-// The begin of an item of a list: where its mark begins, where its text does, its kind and number.
+// The start of an item of a list: where its mark begins, where its text does, its kind and number.
 function item(line) {
   const found = ITEM.exec(line);
   if (!found) return null;

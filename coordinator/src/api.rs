@@ -156,8 +156,8 @@ pub(crate) struct Api {
 /// Steps of an orderly stop.
 #[derive(Debug, Clone)]
 pub(crate) struct Stops {
-    /// Triggered when the coordinator is asked to stop: load balancers should send nobody here any more.
-    pub asked: CancellationToken,
+    /// Triggered when an orderly stop is requested: load balancers should send nobody here any more.
+    pub soft: CancellationToken,
     /// Triggered when it takes no new requests: streams end, so that their readers resume at another one.
     pub http: CancellationToken,
 }

@@ -187,7 +187,7 @@ impl App {
             FabricAccess { keys, nats_url },
             rules(config),
             deferred,
-            Stops { asked: soft.clone(), http: stop_http.clone() },
+            Stops { soft: soft.clone(), http: stop_http.clone() },
         );
         let access = api::Access::new(&config.http);
         serve_metrics(config, &execution, certificate.clone(), &stop_jobs).await?;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use island_integration::{Network, Options, has_postgres, program};
-use island_testing::oidc::{Provider, free_port};
+use island_testing::{oidc::Provider, port::free_port};
 use serde_json::Value;
 
 fn root() -> &'static Path {

@@ -5,7 +5,6 @@ use std::{
     fmt::Write as _,
     fs,
     io::{BufRead as _, BufReader},
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -14,6 +13,7 @@ use std::{
 use island_coordinator_client::Client;
 use island_integration::{Network, Options, expect::final_job, program};
 use island_protocol::job::JobStatus;
+use island_testing::port::free_port;
 use serde_json::json;
 
 const OURS: [&str; 6] =
@@ -207,8 +207,7 @@ async fn the_operators_guide_starts_a_network() {
     };
     let folder = tempfile::tempdir().expect("a folder");
     // Another port than the guide's, which may be in use on this machine.
-    let port =
-        TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
+    let port = free_port();
     let catalogue = root().join("cargos").display().to_string();
     let keys = keys.replace("/usr/share/island/cargos", &catalogue);
     let mut keys = prepared(&keys, folder.path());

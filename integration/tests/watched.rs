@@ -5,13 +5,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     io::{BufRead as _, BufReader},
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
 use island_integration::{Network, Options, expect::final_job};
+use island_testing::port::free_port;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -220,10 +220,6 @@ impl Drop for Prometheus {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 //! left out: [`skip`] panics, and so does [`selection`] where a variable narrows a suite.
 
 pub mod oidc;
+pub mod port;
 pub mod vulkan;
 
 use std::{

@@ -2,20 +2,10 @@
 
 use std::{
     io::{BufRead as _, BufReader, Read as _},
-    net::{Ipv4Addr, TcpListener},
     process::{Child, ChildStdout, Command, Stdio},
 };
 
 use crate::workspace;
-
-/// A free port of this machine.
-///
-/// # Panics
-/// If it has none.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("an address").port()
-}
 
 /// A running provider. It ends with its standard input, also if the test ends without dropping it.
 #[derive(Debug)]

@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::OnceLock,
@@ -14,6 +13,7 @@ use island_protocol::{
     fabric::{Assignment, AssignmentReply},
     ids::{AttemptKey, HostId, JobId},
 };
+use island_testing::port::free_port;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 use tokio::net::UnixDatagram;
@@ -63,10 +63,7 @@ pub(crate) struct Nats {
 
 impl Nats {
     pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-        let port = listener.local_addr().expect("address").port();
-        drop(listener);
-        let mut nats = Self { port, process: None };
+        let mut nats = Self { port: free_port(), process: None };
         nats.restart().await;
         nats
     }

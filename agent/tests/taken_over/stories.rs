@@ -111,6 +111,7 @@ async fn breaks_limits() {
         ("another job without end", protocol),
         ("empty frames without end", protocol),
         ("progress without end", protocol),
+        ("large files", (FailureCode::DiskFull, "more files than this Island allows")),
         ("many files", (FailureCode::DiskFull, "more files than this Island allows")),
         ("deep folders", (FailureCode::DiskFull, "more files than this Island allows")),
         ("many threads", (FailureCode::RuntimeCrashed, "more threads than this Island allows")),

@@ -27,7 +27,7 @@ use island_runtimes_worker::{
     lockdown::{self, Profile},
 };
 use rustix::{
-    fs::{Mode, OFlags},
+    fs::{FallocateFlags, Mode, OFlags},
     process::{Pid, Signal, kill_current_process_group, kill_process},
 };
 
@@ -214,6 +214,14 @@ impl Worker {
             "many files" => {
                 for number in 0..=20_000 {
                     fs::File::create(self.scratch.join(number.to_string()))?;
+                }
+                wait();
+            }
+            "large files" => {
+                // Three, since a file has a limit of its own.
+                for number in 0..3 {
+                    let file = fs::File::create(self.scratch.join(number.to_string()))?;
+                    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 900 << 20)?;
                 }
                 wait();
             }

@@ -24,7 +24,7 @@ pub(super) async fn health(State(api): State<Arc<Api>>) -> (StatusCode, Json<Hea
 /// 200 if new requests should be sent here: not while the coordinator stops, or lacks anything.
 pub(super) async fn ready(State(api): State<Arc<Api>>) -> (StatusCode, Json<Health>) {
     let (has_database, has_fabric) = reachable(&api).await;
-    let runs = !api.stops.asked.is_cancelled();
+    let runs = !api.stops.soft.is_cancelled();
     let parts = [(has_database, NO_DATABASE), (has_fabric, NO_FABRIC), (runs, "stopping")];
     report(parts.iter().all(|(holds, _)| *holds), &parts)
 }

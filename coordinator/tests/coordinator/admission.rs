@@ -1,5 +1,8 @@
 //! What a request may cost before its sender is known, and while it does not read.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
+use island_testing::port::free_port;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::{
@@ -184,7 +187,7 @@ async fn a_coordinator_that_is_asked_to_stop_serves_until_nobody_is_sent_to_it()
 
 #[tokio::test]
 async fn metrics_have_an_address_of_their_own() {
-    let address = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let network = Network::start_with(|config| config.http.metrics = Some(address)).await;
     let _island = Island::start(&network).await;
     network.submit().await;

@@ -1,6 +1,9 @@
 //! One Island against all others: floods of messages, refusals, output for jobs of others.
 
-use std::{net::TcpListener, time::Duration};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use island_protocol::{
     FABRIC_VERSION,
@@ -10,6 +13,7 @@ use island_protocol::{
     job::FailureCode,
     subjects::LEASE,
 };
+use island_testing::port::free_port;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -152,7 +156,7 @@ async fn output_that_is_repeated_without_end_does_not_postpone_the_deadline() {
 
 #[tokio::test]
 async fn output_of_others_is_counted_and_reaches_no_job() {
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let port = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let network = Network::start_with(|config| config.http.metrics = Some(port)).await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;

@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
 
 use island_coordinator::config::Tls;
 use island_protocol::{event::AttemptEvent, ids::InstanceId};
+use island_testing::port::free_port;
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 use uuid::Uuid;
@@ -75,7 +76,7 @@ fn documented() -> Metrics {
 
 /// A network whose coordinator serves metrics, and their address.
 async fn measured() -> (Network, SocketAddr) {
-    let address = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     (Network::start_with(|config| config.http.metrics = Some(address)).await, address)
 }
 
@@ -202,7 +203,7 @@ async fn the_certificate_of_nats_is_watched_too() {
     parameters.not_after = rcgen::date_time_ymd(2050, 1, 2);
     let certificate = folder.path().join("nats.pem");
     std::fs::write(&certificate, parameters.self_signed(&key).expect("a certificate").pem()).expect("written");
-    let address = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let _network = Network::start_with(|config| {
         config.http.metrics = Some(address);
         // Only the server reads the key.

@@ -53,6 +53,8 @@ async fn serve(island: &mut Island) {
 async fn a_request_excludes_islands_or_learns_that_none_is_left() {
     let network = network().await;
     let mut island = Island::start(&network).await;
+    // A request that precedes the first heartbeat waits for it, until the Island counts as silent.
+    network.served("echo").await;
     let own = json!({"own": "only"});
     let (status, refusal) = answer(chat(&network, |body| body["preferences"] = own)).await;
     assert_eq!((status, &refusal["error"]["param"]), (422, &json!("preferences")), "{refusal}");

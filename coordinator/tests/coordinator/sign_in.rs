@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, net::Ipv4Addr};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use island_coordinator::config::Oidc;
-use island_testing::oidc::{Provider, free_port};
+use island_testing::{oidc::Provider, port::free_port};
 use reqwest::{Client, Method, Url, redirect::Policy};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};

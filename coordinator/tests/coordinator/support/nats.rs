@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -10,6 +10,7 @@ use std::{
 
 use island_coordinator::{config::NatsSettings, fabric::init::init};
 use island_protocol::time::Timestamp;
+use island_testing::port::free_port;
 
 use super::PATIENCE;
 
@@ -46,7 +47,7 @@ fn configure(dir: &Path, port: u16, max_store_mb: u32) -> PathBuf {
 impl Nats {
     /// Creates a fabric in `dir` and starts its server on a free port.
     pub(crate) fn start(dir: &Path) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("free port").port();
+        let port = free_port();
         let conf = configure(dir, port, 256);
         let mut nats = Self { child: None, conf, port };
         nats.up();

@@ -23,8 +23,8 @@ use crate::{
 
 /// Maximum bytes of the text that describes a failure.
 const MAX_FAILURE_BYTES: u64 = 64 << 10;
-/// Time between two looks at what the process uses.
-const LOOK: Duration = Duration::from_millis(500);
+/// Time between two measurements of what the process uses.
+const MEASURE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time that it may take: processor time is limited, but one that was taken over may also wait.
 const MAX_TIME: Duration = Duration::from_mins(10);
 
@@ -56,12 +56,12 @@ async fn watched(child: &mut Child, dir: &Path, limit_mb: u64) -> io::Result<Res
     // A process that has applied its sandbox by now may be hidden; then only its own watchdog measures it.
     let memory = child.id().and_then(|pid| WorkerMemory::open(pid).ok());
     let started = tokio::time::Instant::now();
-    let mut looks = tokio::time::interval(LOOK);
+    let mut measurements = tokio::time::interval(MEASURE_INTERVAL);
     let excess = loop {
         tokio::select! {
             biased;
             status = child.wait() => return Ok(Ok(status?)),
-            _ = looks.tick() => {}
+            _ = measurements.tick() => {}
         }
         let allocated_mb = memory.as_ref().and_then(WorkerMemory::allocated_mb);
         if allocated_mb.is_some_and(|allocated_mb| allocated_mb > most_mb(limit_mb)) {

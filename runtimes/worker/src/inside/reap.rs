@@ -16,8 +16,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::EngineLoader;
 use crate::host::Orphans;
 
-/// Time between two looks for what has existed for too long.
-const LOOK: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+/// Time between two searches for what has existed for too long.
+const SEARCH_INTERVAL: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 /// First and longest time between two tries, after the worker has ended.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 /// Number of tries, about an hour's. The next agent removes what is left.
@@ -63,7 +63,7 @@ fn is_closed() -> bool {
     let input = io::stdin();
     loop {
         let mut ready = [PollFd::from_borrowed_fd(input.as_fd(), PollFlags::IN)];
-        match poll(&mut ready, Some(&LOOK)) {
+        match poll(&mut ready, Some(&SEARCH_INTERVAL)) {
             Ok(0) => return false,
             Ok(_) => match input.lock().read(&mut [0; 4096]) {
                 Ok(0) => return true,
