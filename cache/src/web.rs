@@ -523,6 +523,42 @@ mod tests {
         }
     }
 
+    /// Permits every address, and trusts one origin.
+    #[derive(Debug)]
+    struct Anywhere(&'static str);
+
+    impl Destinations for Anywhere {
+        fn is_trusted(&self, url: &Url) -> bool {
+            url.origin().ascii_serialization() == self.0
+        }
+
+        fn learn(&self) -> Learning<'_> {
+            Box::pin(async {})
+        }
+
+        fn check_address(&self, _: SocketAddr) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn only_an_origin_that_the_owner_chose_is_used_without_encryption() {
+        let hub = "http://hub.example:8080";
+        let parsed = |url: &str| Url::parse(url).expect("an address");
+        let web = Web::new(parsed(hub), None, Some(Arc::new(Anywhere(hub)))).expect("a client");
+        for permitted in
+            ["http://hub.example:8080/o/r/resolve/main/f", "https://files.example/f", "https://192.0.2.1/f"]
+        {
+            web.client_for(&parsed(permitted)).await.expect(permitted);
+        }
+        for refused in
+            ["http://hub.example/f", "http://files.example/f", "http://192.0.2.1/f", "http://[2001:db8::1]/f"]
+        {
+            let error = web.client_for(&parsed(refused)).await.expect_err(refused);
+            assert!(error.to_string().contains("does not begin with https"), "{refused}: {error}");
+        }
+    }
+
     #[test]
     fn an_unsatisfiable_range_shows_an_empty_or_shorter_file() {
         let classify = |named, start| classify(StatusCode::RANGE_NOT_SATISFIABLE, named, start, start + 10);

@@ -1,10 +1,15 @@
 //! Commands that need no network: exit codes and messages.
 
+#[cfg(target_os = "linux")]
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::{
     fs,
     path::Path,
     process::{Command, Output, Stdio},
 };
+
+#[cfg(target_os = "linux")]
+use island_testing::port::free_port;
 
 /// Runs `island-agent` without a terminal.
 fn agent(state: &Path, arguments: &[&str]) -> Output {
@@ -72,6 +77,39 @@ fn a_folder_without_permission_has_a_hint() {
     for part in ["/sys/island", "sudo", "--state-dir", "--config FILE"] {
         assert!(message.contains(part), "{part} in {message}");
     }
+}
+
+/// The folder belongs to the user of the agent, who may have prepared a link.
+#[cfg(target_os = "linux")]
+#[test]
+fn enrolling_and_leaving_as_root_use_the_rights_of_the_folders_owner() {
+    if !rustix::process::geteuid().is_root() {
+        return island_testing::skip("commands of root", "only root can try them");
+    }
+    let folder = tempfile::tempdir().expect("temporary folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
+    let (state, precious) = (folder.path().join("state"), folder.path().join("precious"));
+    fs::create_dir(&state).expect("a folder");
+    fs::write(&precious, "precious").expect("write");
+    let lock = state.join("identity.lock");
+    symlink(&precious, &lock).expect("a link");
+    chown(&state, Some(65534), Some(65534)).expect("chown");
+    // Nothing listens there.
+    let coordinator = format!("http://127.0.0.1:{}", free_port());
+    let arguments = ["enroll", "--coordinator", &coordinator];
+    let ran = agent(&state, &arguments);
+    assert!(!ran.status.success() && text(&ran.stderr).contains("identity"), "{ran:?}");
+    assert_eq!(fs::read_to_string(&precious).expect("read"), "precious");
+    fs::remove_file(&lock).expect("removed");
+    for command in ["enroll", "leave"] {
+        let ran = agent(&state, &[command, "--coordinator", &coordinator]);
+        assert!(!ran.status.success() && text(&ran.stderr).contains(&coordinator), "{ran:?}");
+    }
+    let owners: Vec<u32> = fs::read_dir(&state)
+        .expect("list")
+        .map(|file| file.and_then(|file| file.metadata()).expect("about").uid())
+        .collect();
+    assert!(owners.len() >= 2 && owners.iter().all(|owner| *owner == 65534), "{owners:?}");
 }
 
 /// Connections to 0.0.0.0 arrive on this machine, but it is not an address of loopback.
