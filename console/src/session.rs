@@ -80,22 +80,6 @@ pub struct OwnIsland {
     pub id: HostId,
     /// What it sent last; none if it is offline.
     pub heartbeat: Option<Heartbeat>,
-    /// What its owner should know at once.
-    pub alerts: Vec<Alert>,
-}
-
-/// What an owner should know at once about an Island.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Alert {
-    /// Nothing has arrived from it for a while.
-    Offline,
-    /// An operator suspended it.
-    Suspended,
-    /// A GPU is hot: its temperature in degrees Celsius.
-    Hot(u32),
-    /// The disk is almost full: gigabytes that are free.
-    DiskFull(f64),
 }
 
 /// In which ways people can sign in besides keys, links and invitations.

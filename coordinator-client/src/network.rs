@@ -3,6 +3,7 @@
 use island_protocol::{
     api::{
         Health, HostControl, HostView,
+        alert::HostAlert,
         market::MarketRate,
         network::{HostKarma, NetworkNotices, NetworkStats},
     },
@@ -42,6 +43,11 @@ impl Client {
     /// `GET /hosts/:id/karma`: hours of successful computation.
     pub fn host_karma(&self, id: HostId) -> Request<HostKarma> {
         Request::data(self, Call::get("read the Island's karma", &["hosts", &id.to_string(), "karma"]))
+    }
+
+    /// `GET /hosts/alerts`: what is wrong with the Islands of the key's account; empty while all is well.
+    pub fn host_alerts(&self) -> Request<Vec<HostAlert>> {
+        Request::data(self, Call::get("read the alerts of your Islands", &["hosts", "alerts"]))
     }
 
     /// `POST /hosts/:id/pause`, `/drain` or `/resume`: an order to an Island of the key's account. Repeating it changes nothing.

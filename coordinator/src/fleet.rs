@@ -78,6 +78,16 @@ impl Enrolled {
     }
 }
 
+/// An Island as its owner sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnedIsland {
+    pub id: HostId,
+    pub name: String,
+    pub status: &'static str,
+    /// What it sent last, while it is online.
+    pub heartbeat: Option<Arc<Heartbeat>>,
+}
+
 /// What an Island is to a consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
@@ -266,17 +276,19 @@ impl Fleet {
         Some((class, region.clone()))
     }
 
-    /// The Islands of an account, each with its status, and with its last heartbeat while it is online.
-    pub(crate) fn of_account(
-        &self,
-        account: AccountId,
-        now: Instant,
-    ) -> Vec<(HostId, &'static str, Option<Arc<Heartbeat>>)> {
+    /// The Islands of an account, in the order of their ids.
+    pub(crate) fn of_account(&self, account: AccountId, now: Instant) -> Vec<OwnedIsland> {
         let islands = self.lock();
         let own = islands.iter().filter(|(_, island)| island.enrolled.account == account);
-        let last =
-            |island: &Island| island.heartbeat.clone().filter(|_| island.online(self.offline_after, now));
-        own.map(|(id, island)| (*id, island.status(self.offline_after, now), last(island))).collect()
+        let owned = |(id, island): (&HostId, &Island)| OwnedIsland {
+            id: *id,
+            name: island.enrolled.name.clone(),
+            status: island.status(self.offline_after, now),
+            heartbeat: island.heartbeat.clone().filter(|_| island.online(self.offline_after, now)),
+        };
+        let mut owned: Vec<OwnedIsland> = own.map(owned).collect();
+        owned.sort_unstable_by_key(|island| island.id);
+        owned
     }
 
     /// Applies a registration. Unknown Islands are ignored.

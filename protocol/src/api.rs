@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod advice;
+pub mod alert;
 pub mod batch;
 pub mod claim;
 pub mod file;

@@ -63,6 +63,8 @@ pub(crate) enum Hosts {
         #[arg(value_name = "ID")]
         host: String,
     },
+    /// Show the alerts of your Islands: offline, suspended, a hot GPU, an almost full disk
+    Alerts,
     /// Pause an Island of yours: its jobs continue on other Islands
     #[command(after_help = ALLOW_REMOTE)]
     Pause {

@@ -1,5 +1,6 @@
 //! `island hosts`.
 
+mod alerts;
 mod get;
 mod karma;
 mod list;
@@ -16,6 +17,7 @@ pub(super) async fn run(command: Hosts, settings: &Settings, output: &Output) ->
         Hosts::List => list::list(settings, output).await,
         Hosts::Get { host } => get::get(&host, settings, output).await,
         Hosts::Karma { host } => karma::karma(&host, settings, output).await,
+        Hosts::Alerts => alerts::alerts(settings, output).await,
         Hosts::Pause { host } => order::order(&host, Order::Pause, settings, output).await,
         Hosts::Drain { host } => order::order(&host, Order::Drain, settings, output).await,
         Hosts::Resume { host } => order::order(&host, Order::Resume, settings, output).await,

@@ -221,6 +221,7 @@ fn others(method: &Method, path: &str, body: &str) -> Response {
         (&Method::GET, "/workloads/whisper-tiny") => json(200, format!(r#"{{"data":{WHISPER}}}"#)),
         (&Method::GET, "/workloads/llm-chat") => json(200, format!(r#"{{"data":{WORKLOAD}}}"#)),
         (&Method::GET, "/hosts") => json(200, format!(r#"{{"data":[{HOST}]}}"#)),
+        (&Method::GET, "/hosts/alerts") => json(200, format!(r#"{{"data":{ALERTS}}}"#)),
         (&Method::GET, "/hosts/0190f3f0-0000-7000-8000-0000000000bb") => {
             json(200, format!(r#"{{"data":{HOST}}}"#))
         }
@@ -542,6 +543,11 @@ const HOST: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000bb","name":"attic
     {"kind":"container","available":false,"reason":"no Docker socket"},
     {"kind":"coreml","available":true,"version":"Core ML of macOS 15.5.0","backend":"native"}],
     "sandbox":{"level":"full","layers":["seccomp"],"missing":[]}},"last_heartbeat_at":"2026-11-20T12:00:00.000Z"}"#;
+const ALERTS: &str = r#"[
+    {"host_id":"0190f3f0-0000-7000-8000-0000000000bb","name":"attic\u202e","alert":"hot","degrees":91},
+    {"host_id":"0190f3f0-0000-7000-8000-0000000000bb","name":"attic\u202e","alert":"disk_full","free_gb":12.4},
+    {"host_id":"0190f3f0-0000-7000-8000-0000000000bd","name":"cellar","alert":"suspended"},
+    {"host_id":"0190f3f0-0000-7000-8000-0000000000be","name":"shed","alert":"offline"}]"#;
 const RATE: &str = r#"{"workload_slug":"llm-chat","avg_price":1.1,"min_price":1,"max_price":1.25,"num_hosts":2,
     "num_jobs":40,"timestamp":"2026-11-20T12:00:00.000Z"}"#;
 const STORY: &str = "id: 1\nevent: status\ndata: {\"type\":\"status\",\"state\":\"queued\"}\n\n\

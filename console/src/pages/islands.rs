@@ -8,6 +8,7 @@ use island_protocol::{
     api::{
         Data, HostView, Page, Pair,
         advice::{Advice, Change, Improvement},
+        alert::HostAlert,
         recommendation::Recommendations,
     },
     fabric::Heartbeat,
@@ -17,7 +18,7 @@ use island_protocol::{
 pub(super) use self::control::order;
 use self::{
     control::control,
-    load::{alerts, load, refusals},
+    load::{alert, load, refusals},
 };
 use super::megabytes;
 use crate::{
@@ -31,6 +32,8 @@ use crate::{
 
 /// Islands in one page.
 const PAGE: u64 = 60;
+/// The alerts of all Islands of the account.
+const ALERTS: &str = "/hosts/alerts";
 
 pub(super) fn badge(status: &str) -> (Tone, String) {
     let tone = match status {
@@ -65,17 +68,17 @@ pub(super) async fn list(member: Member) -> Response {
     let answers = futures::try_join!(
         api.get::<Vec<HostView>>("/hosts?own=true"),
         api.page::<HostView>(&path),
-        api.bare::<Vec<OwnIsland>>(paths::ISLANDS)
+        api.bare::<Vec<OwnIsland>>(paths::ISLANDS),
+        api.get::<Vec<HostAlert>>(ALERTS)
     );
-    let (islands, others, own) = match answers {
+    let (islands, others, own, alerts) = match answers {
         Ok(answers) => answers,
         Err(failure) => return member.failed(failure, "/console/chat"),
     };
-    let of = |island: &HostView| own.iter().find(|own| own.id == island.id);
-    let heartbeat = |island: &HostView| of(island).and_then(|own| own.heartbeat.as_ref());
+    let heartbeat =
+        |island: &HostView| own.iter().find(|own| own.id == island.id).and_then(|own| own.heartbeat.as_ref());
     let mine: Vec<Card> = islands.iter().map(|island| card(island, heartbeat(island))).collect();
-    let named = islands.iter().filter_map(|island| Some((island, of(island)?)));
-    let mut blocks: Vec<Block> = named.flat_map(|(island, own)| alerts(island, &own.alerts)).collect();
+    let mut blocks: Vec<Block> = alerts.iter().map(alert).collect();
     blocks.push(Block::Heading(t("islands.own").to_owned()));
     blocks.push(if mine.is_empty() { Block::Text(t("islands.none").to_owned()) } else { Block::Cards(mine) });
     let code = Field::line("code", t("islands.code")).required().help(t("islands.code_help"));
@@ -171,16 +174,17 @@ pub(super) async fn get(member: Member, Path(id): Path<String>) -> Response {
     let answers = futures::try_join!(
         api.get::<HostView>(&path),
         api.bare::<Vec<OwnIsland>>(paths::ISLANDS),
+        api.get::<Vec<HostAlert>>(ALERTS),
         async { Ok(api.bare::<Recommendations>(&recommended).await.ok()) },
         async { Ok(api.get::<Advice>(&improved).await.ok()) },
     );
-    let (island, own, advice, improved) = match answers {
+    let (island, own, alerts, advice, improved) = match answers {
         Ok(answers) => answers,
         Err(failure) => return member.failed(failure, "/console/islands"),
     };
     let own = own.into_iter().find(|own| own.id == island.id);
     let heartbeat = own.as_ref().and_then(|own| own.heartbeat.as_ref());
-    let mut now: Vec<Block> = own.iter().flat_map(|own| alerts(&island, &own.alerts)).collect();
+    let mut now: Vec<Block> = alerts.iter().filter(|one| one.host_id == island.id).map(alert).collect();
     now.push(about(&island));
     now.extend(heartbeat.map(load).into_iter().flatten());
     let mut blocks = if own.is_some() {

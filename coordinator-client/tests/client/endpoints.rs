@@ -318,6 +318,8 @@ async fn network_and_market() {
     assert_eq!(line(data(host), |c| c.host(HostId(ID))).await, format!("GET /api/v1/hosts/{NIL}"));
     let karma = data(json!({ "host_id": NIL, "karma": 2.5, "karma_score": 2.5 }));
     assert_eq!(line(karma, |c| c.host_karma(HostId(ID))).await, format!("GET /api/v1/hosts/{NIL}/karma"));
+    let alert = json!({ "host_id": NIL, "name": "attic", "alert": "disk_full", "free_gb": 9.5 });
+    assert_eq!(line(data(json!([alert])), Client::host_alerts).await, "GET /api/v1/hosts/alerts");
     let stats = data(json!({ "online_islands": 1, "regions": 1, "jobs_completed": 7 }));
     assert_eq!(line(stats, Client::network_stats).await, "GET /api/v1/network/stats");
     let rate = json!({ "workload_slug": "x", "avg_price": 1, "min_price": 0.5, "max_price": 2, "num_hosts": 3,

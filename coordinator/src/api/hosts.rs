@@ -1,6 +1,7 @@
 //! `GET /hosts`, `GET /hosts/:id` and `GET /hosts/:id/karma`.
 
 pub(super) mod advice;
+pub(super) mod alerts;
 pub(super) mod control;
 pub(super) mod pair;
 

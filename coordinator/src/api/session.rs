@@ -1,8 +1,6 @@
 //! What the console needs beyond the API: sessions, the links that begin them, and sign-in with a provider. These routes
 //! are reached in this process only.
 
-mod alerts;
-
 use std::sync::Arc;
 
 use axum::{
@@ -14,12 +12,12 @@ use island_console::{
     OnBehalf,
     session::{Attention, Begun, Offer, OwnIsland, Provider, SignIn, Who, paths},
 };
-use island_protocol::{fabric::Heartbeat, problem::Code};
+use island_protocol::problem::Code;
 use tokio::time::Instant;
 
-use self::alerts::alerts;
-use super::{Api, ApiError, auth::Caller, body, client::Client, health, login, query::Query};
+use super::{Api, ApiError, auth::Caller, body, client::Client, health, hosts, login, query::Query};
 use crate::{
+    fleet::OwnedIsland,
     secret,
     storage::{StoreError, account, commit, ledger, session},
 };
@@ -47,7 +45,7 @@ async fn who(State(api): State<Arc<Api>>, caller: Caller) -> Result<Json<Who>, A
     let credits = ledger::balance(reader, caller.account).await?;
     let own = context.fleet.of_account(caller.account, Instant::now());
     let attention = Attention {
-        islands: own.iter().map(|(_, status, heartbeat)| alerts(status, heartbeat.as_deref()).len()).sum(),
+        islands: own.iter().flat_map(hosts::alerts::of_island).count(),
         network: if caller.operator { health::problems(&api) } else { 0 },
     };
     Ok(Json(Who {
@@ -118,11 +116,8 @@ async fn end(State(api): State<Arc<Api>>, Extension(of): Extension<OnBehalf>) ->
 /// The Islands of the account, with what they sent last.
 async fn islands(State(api): State<Arc<Api>>, caller: Caller) -> Json<Vec<OwnIsland>> {
     let islands = api.execution.context().fleet.of_account(caller.account, Instant::now());
-    let own = |(id, status, heartbeat): (_, &str, Option<Arc<Heartbeat>>)| OwnIsland {
-        id,
-        alerts: alerts(status, heartbeat.as_deref()),
-        heartbeat: heartbeat.map(Arc::unwrap_or_clone),
-    };
+    let own =
+        |OwnedIsland { id, heartbeat, .. }| OwnIsland { id, heartbeat: heartbeat.map(Arc::unwrap_or_clone) };
     Json(islands.into_iter().map(own).collect())
 }
 

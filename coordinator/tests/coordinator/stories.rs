@@ -5,6 +5,7 @@ mod support;
 mod accounts;
 mod admission;
 mod advice;
+mod alerts;
 mod artifacts;
 mod audio;
 mod backup;

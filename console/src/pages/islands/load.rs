@@ -1,14 +1,13 @@
 //! What an Island of one's own does: its load, jobs and models, what its owner should know, and what it refused.
 
 use island_protocol::{
-    api::HostView,
+    api::alert::{Alert, HostAlert},
     fabric::{Heartbeat, RefusalCount},
     host::{GpuLoad, HostModel, RunningJob},
 };
 
 use crate::{
     pages::{duration, jobs::phase, megabytes},
-    session::Alert,
     texts::{fill, t},
     view::{Block, Cell, Table, Tile, Tone},
 };
@@ -17,17 +16,14 @@ use crate::{
 const MODELS: usize = 30;
 
 /// What an owner should know at once, in words.
-pub(super) fn alerts(island: &HostView, alerts: &[Alert]) -> Vec<Block> {
-    let notice = |alert: &Alert| {
-        let (tone, key, value) = match alert {
-            Alert::Offline => (Tone::Bad, "alert.offline", String::new()),
-            Alert::Suspended => (Tone::Bad, "alert.suspended", String::new()),
-            Alert::Hot(degrees) => (Tone::Warn, "alert.hot", degrees.to_string()),
-            Alert::DiskFull(free_gb) => (Tone::Warn, "alert.disk", format!("{free_gb:.0}")),
-        };
-        Block::Notice(tone, fill(key, &[("name", &island.name), ("value", &value)]))
+pub(super) fn alert(HostAlert { name, alert, .. }: &HostAlert) -> Block {
+    let (tone, key, value) = match alert {
+        Alert::Offline => (Tone::Bad, "alert.offline", String::new()),
+        Alert::Suspended => (Tone::Bad, "alert.suspended", String::new()),
+        Alert::Hot { degrees } => (Tone::Warn, "alert.hot", degrees.to_string()),
+        Alert::DiskFull { free_gb } => (Tone::Warn, "alert.disk", format!("{free_gb:.0}")),
     };
-    alerts.iter().map(notice).collect()
+    Block::Notice(tone, fill(key, &[("name", name), ("value", &value)]))
 }
 
 /// What an Island does now.
@@ -135,11 +131,12 @@ pub(super) fn refusals(heartbeat: &Heartbeat) -> Block {
 #[cfg(test)]
 mod tests {
     use askama::Template as _;
-    use island_protocol::fabric::RefusalReason;
+    use island_protocol::{fabric::RefusalReason, ids::HostId};
     use serde_json::json;
+    use uuid::Uuid;
 
     use super::*;
-    use crate::{pages::islands::tests::island, texts};
+    use crate::texts;
 
     /// What an Island sends, with some values changed.
     fn heartbeat(changes: impl FnOnce(&mut serde_json::Value)) -> Heartbeat {
@@ -155,9 +152,12 @@ mod tests {
 
     #[test]
     fn alerts_are_in_words() {
-        let shown = |alert| html(&alerts(&island("online"), &[alert]));
-        assert!(shown(Alert::Hot(86)).contains("A GPU of cellar has 86 °C."));
-        assert!(shown(Alert::DiskFull(9.6)).contains("The disk of cellar is almost full: 10 GB are free."));
+        let shown = |of| {
+            html(&[alert(&HostAlert { host_id: HostId(Uuid::nil()), name: "cellar".into(), alert: of })])
+        };
+        assert!(shown(Alert::Hot { degrees: 86 }).contains("A GPU of cellar has 86 °C."));
+        let full = shown(Alert::DiskFull { free_gb: 9.6 });
+        assert!(full.contains("The disk of cellar is almost full: 10 GB are free."), "{full}");
         assert!(shown(Alert::Offline).contains("cellar is offline."));
         assert!(shown(Alert::Suspended).contains("cellar is suspended by an operator"));
     }

@@ -4,6 +4,7 @@ use island_protocol::{
     api::{
         Data, Enroll, HostControl, HostCredentials, HostList, HostView, IslandCheck, Pair, Pairing,
         advice::Advice,
+        alert::HostAlert,
         claim::IslandRequest,
         key::Scope,
         network::{HostKarma, NetworkNotices, NetworkStats},
@@ -48,6 +49,13 @@ pub(super) fn add(routes: Routes) -> Routes {
                 .paged()
                 .query("own", false, "`true`: those of your account; `false`: those of others.", &json!({"type": "boolean"}))
                 .answers::<HostList>(200, "The Islands"),
+        )
+        .get(
+            "/hosts/alerts",
+            hosts::alerts::list,
+            Operation::keyed("Islands", "listAlerts", "What you should know at once about your Islands", Scope::Read)
+                .about("Whether an Island is offline or suspended, has a hot GPU or an almost full disk, as the coordinator of this answer sees it. An Island can have several alerts.")
+                .answers::<Data<Vec<HostAlert>>>(200, "The alerts of all Islands of your account; none while all is well"),
         )
         .get(
             "/hosts/{id}",
