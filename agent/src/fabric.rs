@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::{Notify, watch};
 
-use crate::identity::Identity;
+use crate::{identity::Identity, notices::printable};
 
 /// Share of a lease, in tenths, after which an Island that could not renew it stops publishing.
 const FENCE_TENTHS: u64 = 8;
@@ -267,7 +267,8 @@ impl Fabric {
 
     /// Records why the coordinator refuses this Island. One whose messages it does not read sends none.
     pub(super) fn set_refused(&self, error: &FabricError) {
-        *self.refusal.lock() = Some(error.to_string());
+        // The reason is a text of the coordinator, which `status` and `doctor` print on the owner's terminal.
+        *self.refusal.lock() = Some(printable(&error.to_string()));
         if matches!(error, FabricError::Incompatible(_)) {
             self.set_down();
         }
@@ -331,4 +332,24 @@ fn unpublished(error: PublishError) -> FabricError {
 
 fn encode(message: &impl Serialize) -> Result<Bytes, FabricError> {
     serde_json::to_vec(message).map(Bytes::from).map_err(FabricError::Json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_of_the_coordinator_cannot_control_a_terminal() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let identity =
+            Identity::load_or_create(folder.path(), || HostId(uuid::Uuid::new_v4())).expect("an identity");
+        let fabric = Fabric::new(Arc::new(identity), InstanceId(uuid::Uuid::new_v4()));
+        fabric
+            .set_refused(&FabricError::Refused("a\u{1b}]0;title\u{7}b\nstate: connected\u{9b}2J".to_owned()));
+        assert_eq!(fabric.refusal().as_deref(), Some("a ]0;title b state: connected 2J"));
+        fabric.set_refused(&FabricError::UnreadHeartbeat("\r".repeat(2_000)));
+        let refusal = fabric.refusal().expect("a reason");
+        assert!(refusal.starts_with("the coordinator cannot read the heartbeats: "), "{refusal:?}");
+        assert!(!refusal.contains(char::is_control) && refusal.len() == 1_000, "{refusal:?}");
+    }
 }

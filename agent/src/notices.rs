@@ -76,8 +76,8 @@ impl Notices {
     }
 }
 
-/// Text of another machine without what a terminal would execute.
-fn printable(text: &str) -> String {
+/// Text of another machine as one line of a limited length, without what a terminal would execute.
+pub(crate) fn printable(text: &str) -> String {
     let plain = |character: char| if character.is_control() { ' ' } else { character };
     text.chars().take(MAX_CHARACTERS).map(plain).collect()
 }
