@@ -22,7 +22,7 @@ pub(crate) use self::{
     admin::{
         AccountKeys, AccountQuotas, Accounts, Admin, AnnotateIsland, AuditLog, Cargos, ChangeCredits,
         CreateAccount, CreateInvitation, CreatePayout, Invitations, Islands, ListIslands, Maintenance,
-        Notices, OnAccount, OnCargo, OnIsland, OnPayout, Payouts, QueueOptions, Refund, Review, Why,
+        Notices, OnAccount, OnCargo, OnIsland, OnJob, OnPayout, Payouts, QueueOptions, Review, Why,
     },
     batches::{Batches, RunBatch},
     catalogue::{CargoFilter, Hosts, Workloads},

@@ -141,6 +141,7 @@ mod tests {
                     "suspend_island",
                     "resume_island",
                     "refund_job",
+                    "cancel_job",
                     "close_account",
                     "set_quotas",
                     "create_invitation",

@@ -2,7 +2,7 @@
 
 use island_protocol::{
     api::{
-        Page,
+        CancelledJob, Page,
         admin::{
             AdminAccount, AdminHost, AnnotateHost, AuditEntry, CargoState, ChangeCredits, CreateAccount,
             CreateNotice, CreatedAccount, Queue, Reason, RefundedJob,
@@ -256,6 +256,12 @@ impl Client {
     pub fn cancel_payout(&self, payout: PayoutId, reason: &Reason) -> Request<Payout> {
         let path = ["admin", "payouts", &payout.to_string(), "cancel"];
         Request::data(self, Call::post("cancel the payout", &path, reason))
+    }
+
+    /// `POST /admin/jobs/:id/cancel`: a job of any account. Repeating it changes nothing.
+    pub fn cancel_job_of_account(&self, job: JobId, reason: &Reason) -> Request<CancelledJob> {
+        let path = ["admin", "jobs", &job.to_string(), "cancel"];
+        Request::data(self, Call::post("cancel the job", &path, reason).harmless())
     }
 
     /// `POST /admin/jobs/:id/refund`, which refunds a job once however often it is sent.

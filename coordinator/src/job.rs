@@ -12,7 +12,7 @@ use island_protocol::{
     credits::MicroCredits,
     event::{JobEvent, Numbered},
     ids::{AccountId, AttemptKey, BatchId, HostId, JobId, Slug},
-    job::{JobStatus, Usage},
+    job::{FailureCode, JobStatus, Usage},
     preferences::Preferences,
     time::Timestamp,
 };
@@ -20,6 +20,35 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::placement::{Selection, reason};
+
+/// Code of a job that an operator cancelled. Only its consumer reads it: Islands are sent the one of any cancellation.
+pub(crate) const CANCELLED_BY_OPERATOR: &str = "cancelled_by_operator";
+
+/// Who cancels a job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Canceller {
+    /// The consumer, or a client that left and alone could read the result.
+    #[default]
+    Consumer,
+    /// An operator of the network.
+    Operator {
+        account: AccountId,
+        /// For the audit log.
+        reason: String,
+    },
+}
+
+impl Canceller {
+    /// Why the job did not complete, as its consumer reads it.
+    pub(crate) fn error(&self) -> JobError {
+        let (code, message) = match self {
+            Self::Consumer => (FailureCode::CancelledByUser.as_str(), "cancelled by its consumer"),
+            Self::Operator { .. } => (CANCELLED_BY_OPERATOR, "cancelled by an operator of the network"),
+        };
+        JobError { code: code.to_owned(), message: message.to_owned() }
+    }
+}
 
 /// One row of the job table.
 #[derive(Debug, Clone, PartialEq)]

@@ -145,6 +145,32 @@ def an_operator_changes_an_account(browser, network, page, key):
         expect(page.locator(".tile", has_text=part).locator(".badge.good")).to_have_count(1)
 
 
+def an_operator_cancels_a_job_of_another_account(browser, network):
+    account, key = network.account("busy", credits=10)
+    body = {"workload": "sim-chat", "input": {"prompt": "on and on", "max_tokens": 5000}}
+    status, answer = network.call("POST", "/jobs", key, body)
+    assert status == 201, answer
+    job = answer["data"]["id"]
+    page = browser.signed_in(network.consumer)
+    page.goto("/console/admin/queue")
+
+    def cancel(of):
+        form = form_of(page, "Cancel a job")
+        form.get_by_label("Job", exact=False).fill(of)
+        form.get_by_label("Reason", exact=False).fill("it blocks the network")
+        form.get_by_role("button").click()
+
+    cancel("0192f1a0-0000-7000-8000-000000000000")
+    expect(page.locator("main .notice.bad")).not_to_be_empty()
+    page.goto("/console/admin/queue")
+    cancel(job)
+    expect(page.locator(".notice.good")).to_contain_text("The job is cancelled")
+    ended = network.data("GET", f"/jobs/{job}", key)
+    assert (ended["status"], ended["error"]["code"]) == ("cancelled", "cancelled_by_operator"), ended
+    page.goto(f"/console/admin/audit-log?account={account}")
+    expect(page.locator("tbody tr", has_text="Cancel a job")).to_contain_text("it blocks the network")
+
+
 def an_operator_corrects_credits_and_closes_an_account(browser, network):
     """What takes something away from an account, and what ends it."""
     account, key = network.account("leaving", credits=10)

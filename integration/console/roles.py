@@ -27,7 +27,7 @@ def roles_are_apart(browser, network):
     forms = [f"/console/jobs/{job}/cancel", f"/console/jobs/{job}/delete", f"/console/keys/{mine_key['data']['id']}/revoke",
              f"/console/publications/{publication}/withdraw", f"{island}/pause", f"{island}/drain", f"{island}/resume"]
     forms += [f"/console/admin/{path}" for path in [
-        "maintenance/start", "maintenance/end", "notices", "notices/1/remove", "accounts", "invitations", "invitations/1/revoke", "payouts",
+        "maintenance/start", "maintenance/end", "notices", "notices/1/remove", "queue/cancel", "accounts", "invitations", "invitations/1/revoke", "payouts",
         "payouts/1/confirm", f"fleet/{network.host}/suspend", "fleet/_/annotate", f"keys/{mine_key['data']['id']}/revoke",
         f"publications/{publication}/approve", f"publications/{publication}/reject", "cargos/sim-chat/disable", "cargos/sim-chat/enable",
     ]]

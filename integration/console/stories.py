@@ -52,6 +52,7 @@ STORIES = [
     jobs.an_open_list_meets_the_end_of_its_session,
     sessions.keys_are_made_and_revoked,
     operators.an_operator_runs_the_network,
+    operators.an_operator_cancels_a_job_of_another_account,
     operators.an_operator_corrects_credits_and_closes_an_account,
     operators.an_operator_reviews_and_switches_cargos,
     operators.an_operator_takes_invitations_and_notices_back,

@@ -272,6 +272,8 @@ fn every_init_of_the_operators_guide_writes_its_settings() {
 /// What stands for something else in the operators' commands of the guide.
 const MOMENT: &str = "2026-12-01T00:00:00Z";
 const JOB: &str = "0190f3f0-0000-7000-8000-000000000001";
+/// One that has not ended.
+const OPEN_JOB: &str = "0190f3f0-0000-7000-8000-000000000002";
 
 #[tokio::test]
 async fn the_operators_guide_administers_a_network() {
@@ -283,6 +285,8 @@ async fn the_operators_guide_administers_a_network() {
     let input = json!({ "prompt": "once", "max_tokens": 5 });
     let job = client.submit_job("sim-chat", input, 0).await.expect("submit").id;
     assert_eq!(final_job(&client, job).await.status, JobStatus::Completed);
+    let input = json!({ "prompt": "on and on", "max_tokens": 100_000 });
+    let open_job = client.submit_job("sim-chat", input, 0).await.expect("submit").id;
     let island = |arguments: &[&str]| {
         let mut island = Command::new(program("island"));
         island.args(arguments).env("HOME", network.folder()).stdin(Stdio::null());
@@ -293,6 +297,7 @@ async fn the_operators_guide_administers_a_network() {
     let mut ran = 0;
     for line in block.lines() {
         let mut line = line.replace(MOMENT, "2100-01-01T00:00:00Z").replace(JOB, &job.to_string());
+        line = line.replace(OPEN_JOB, &open_job.to_string());
         line = line.replace(" attic ", &format!(" {} ", network.info("host_id")));
         if line.contains("KEY_ID") {
             let keys = island(&["admin", "keys", "list", "user@example.org", "--format", "json"]);
@@ -308,6 +313,7 @@ async fn the_operators_guide_administers_a_network() {
         ran += 1;
     }
     assert!(ran >= 18, "only {ran} commands");
+    assert_eq!(final_job(&client, open_job).await.status, JobStatus::Cancelled);
 }
 
 #[tokio::test]

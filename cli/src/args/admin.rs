@@ -49,8 +49,10 @@ pub(crate) enum Admin {
     /// List, create, show, confirm and cancel payouts of earnings
     #[command(subcommand)]
     Payouts(Payouts),
+    /// Cancel a job of any account; its consumer reads that an operator did it
+    Cancel(OnJob),
     /// Return what a job was charged, once; the owners who have earned it keep it
-    Refund(Refund),
+    Refund(OnJob),
     /// Show what operators did, newest first
     Log(AuditLog),
 }
@@ -121,7 +123,7 @@ pub(crate) struct OnIsland {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Refund {
+pub(crate) struct OnJob {
     /// Id of the job
     pub(crate) job: JobId,
     /// Why, for the audit log

@@ -15,7 +15,7 @@ use anyhow::Result;
 use island_protocol::api::admin::Reason;
 
 use crate::{
-    args::{Admin, Refund},
+    args::{Admin, OnJob},
     output::{Output, text},
     settings::Settings,
 };
@@ -31,12 +31,22 @@ pub(super) async fn run(command: Admin, settings: &Settings, output: &Output) ->
         Admin::Notices(command) => notices::run(command, settings, output).await,
         Admin::Invitations(command) => invitations::run(command, settings, output).await,
         Admin::Payouts(command) => payouts::run(command, settings, output).await,
+        Admin::Cancel(wanted) => cancel(wanted, settings, output).await,
         Admin::Refund(wanted) => refund(wanted, settings, output).await,
         Admin::Log(options) => log::log(&options, settings, output).await,
     }
 }
 
-async fn refund(wanted: Refund, settings: &Settings, output: &Output) -> Result<()> {
+async fn cancel(wanted: OnJob, settings: &Settings, output: &Output) -> Result<()> {
+    let reason = Reason { reason: wanted.reason };
+    let answer = settings.client()?.cancel_job_of_account(wanted.job, &reason).answer().await?;
+    if output.is_json() {
+        return output.json(&answer.body);
+    }
+    output.line(&format!("{} {}", answer.value.id, answer.value.status))
+}
+
+async fn refund(wanted: OnJob, settings: &Settings, output: &Output) -> Result<()> {
     let reason = Reason { reason: wanted.reason };
     let answer = settings.client()?.refund_job(wanted.job, &reason).answer().await?;
     if output.is_json() {

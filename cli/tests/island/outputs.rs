@@ -317,6 +317,7 @@ async fn for_operators() {
         &["admin", "islands", "annotate", HOST, "--note", "", "--reason", "repaired"],
         &["admin", "queue"],
         &["admin", "queue", "--cargo", "llm-chat", "--reason", "no_slot", "--limit", "1", "--format", "json"],
+        &["admin", "cancel", WAITING, "--reason", "it blocks the network"],
         &["admin", "refund", JOB, "--reason", "a wrong model"],
         &["admin", "log"],
         &["admin", "log", "--account", "user@example.org", "--format", "json"],
@@ -342,6 +343,8 @@ async fn for_operators() {
         bodies(&format!("POST /admin/accounts/{ACCOUNT}/close")),
         [r#"{"reason":"at its own request"}"#]
     );
+    let cancelled = bodies(&format!("POST /admin/jobs/{WAITING}/cancel"));
+    assert_eq!(cancelled, [r#"{"reason":"it blocks the network"}"#]);
 }
 
 #[tokio::test]

@@ -432,6 +432,10 @@ fn admin(method: &Method, path: &str) -> Response {
         (_, path) if path.ends_with("/confirm") => {
             json(200, format!(r#"{{"data":{}}}"#, PAYOUT.replace("STATE", "confirmed")))
         }
+        (_, path) if path.starts_with("/jobs/") && path.ends_with("/cancel") => {
+            let id = path.split('/').nth(2).expect("an id");
+            json(200, format!(r#"{{"data":{{"id":"{id}","status":"cancelled"}}}}"#))
+        }
         (_, path) if path.ends_with("/cancel") => {
             json(200, format!(r#"{{"data":{}}}"#, PAYOUT.replace("STATE", "cancelled")))
         }

@@ -44,6 +44,7 @@ pub(super) fn routes() -> Router<Arc<Console>> {
         .route("/console/admin/notices", post(overview::create_notice))
         .route("/console/admin/notices/{id}/remove", post(overview::remove_notice))
         .route("/console/admin/queue", get(queue::list))
+        .route("/console/admin/queue/cancel", post(queue::cancel))
         .route("/console/admin/fleet", get(fleet::list))
         .route("/console/admin/fleet/{id}/{verb}", post(fleet::change))
         .route("/console/admin/accounts", get(accounts::list).post(accounts::create))

@@ -254,6 +254,12 @@ async fn accounts_islands_and_cargos_of_operators() {
     assert!(asked.line.starts_with(&format!("POST /api/v1/admin/hosts/{NIL}/annotate ")), "{}", asked.line);
     assert_eq!(asked.body, r#"{"note":"","reason":"why"}"#);
 
+    let (script, client) = once(data(json!({ "id": NIL, "status": "cancelled" }))).await;
+    client.cancel_job_of_account(JobId(ID), &why).await.expect("understood");
+    let asked = &script.asked().await[0];
+    assert!(asked.line.starts_with(&format!("POST /api/v1/admin/jobs/{NIL}/cancel ")), "{}", asked.line);
+    assert_eq!(asked.body, r#"{"reason":"why"}"#);
+
     let state =
         json!({ "workload_slug": "x", "is_enabled": false, "disabled": { "at": NOW, "reason": "why" } });
     assert_eq!(line(data(json!([state])), Client::cargo_states).await, "GET /api/v1/admin/cargos");

@@ -2,6 +2,7 @@
 
 pub(super) mod accounts;
 pub(super) mod audit_log;
+pub(super) mod cancel;
 pub(super) mod cargos;
 pub(super) mod credits;
 pub(super) mod hosts;

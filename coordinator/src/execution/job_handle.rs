@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     catalogue::Cargo,
-    job::{Job, LiveState},
+    job::{Canceller, Job, LiveState},
 };
 
 /// Bytes of output that wait for a job's runner, which may wait for the database. One message waits whatever its size.
@@ -41,8 +41,8 @@ pub(super) enum Command {
     Input(Input),
     /// Output of an Island, with the memory that it takes until it is handled.
     Output { input: Input, queued: Queued },
-    /// The consumer cancels the job. `answer` receives the status afterwards.
-    Cancel { answer: oneshot::Sender<JobStatus> },
+    /// The job is cancelled. `answer` receives the status afterwards.
+    Cancel { canceller: Canceller, answer: oneshot::Sender<JobStatus> },
 }
 
 /// Output that waits for a runner, until it is dropped.
@@ -167,9 +167,9 @@ impl JobHandle {
         self.commands.send(command).is_ok()
     }
 
-    /// Requests the job's cancellation and does not wait for it. A job that has ended ignores it.
+    /// Requests the job's cancellation for its consumer and does not wait for it. A job that has ended ignores it.
     pub(crate) fn cancel(&self) {
-        self.send(Input::Cancel);
+        self.send(Input::Cancel(Canceller::Consumer));
     }
 
     /// A sender of commands to the runner.

@@ -41,7 +41,7 @@ use crate::{
     fabric::link::Connectivity,
     fleet::{Conduct, PlacementHistory},
     job::{
-        Agreement, End, Job, LiveState, Part, input_tokens,
+        Agreement, Canceller, End, Job, LiveState, Part, input_tokens,
         state::{self, Trigger},
     },
     lease::{LeaseTimeouts, Verdict},
@@ -146,6 +146,7 @@ struct Conclusion {
     stop_text: Option<String>,
     /// The result as the Island sent it, for the last event.
     sent: Option<Value>,
+    canceller: Option<Canceller>,
 }
 
 /// Whether an engine may deliver output before its end.
@@ -389,7 +390,7 @@ impl Machine {
                     self.lost(Loss::Forgotten, step);
                 }
             }
-            Input::Cancel => self.cancelled(step),
+            Input::Cancel(canceller) => self.cancelled(canceller, step),
             Input::Tick { connectivity, applied_until, has_readers } => {
                 self.tick(connectivity, applied_until, has_readers, step);
             }
@@ -701,6 +702,7 @@ impl Machine {
             stop_text: stop_text.filter(|text| self.is_stop_text(text)),
             sent: output,
             output: Some(stored),
+            canceller: None,
         };
         self.end(conclusion, notice, step);
     }
@@ -801,50 +803,59 @@ impl Machine {
             Fault::Job | Fault::Host | Fault::Interrupted => failure.code,
         };
         let ending = if failure.fault == Fault::Job { Ending::OwnFault } else { Ending::NetworkFault };
-        let conclusion = self.without_result(Trigger::Fail, ending, code, failure.message, claimed);
+        let error = JobError { code: code.as_str().to_owned(), message: failure.message };
+        let conclusion = self.without_result(Trigger::Fail, ending, error, claimed);
         self.end(conclusion, notice, step);
     }
 
     fn timed_out(&mut self, message: &str, notice: Notice, step: &mut Step) {
-        let (code, message) = (FailureCode::DeadlineExceeded, message.to_owned());
-        let conclusion =
-            self.without_result(Trigger::Expire, Ending::OwnFault, code, message, Usage::default());
+        let code = FailureCode::DeadlineExceeded.as_str().to_owned();
+        let error = JobError { code, message: message.to_owned() };
+        let conclusion = self.without_result(Trigger::Expire, Ending::OwnFault, error, Usage::default());
         self.end(conclusion, notice, step);
     }
 
-    fn cancelled(&mut self, step: &mut Step) {
-        let (code, message) = (FailureCode::CancelledByUser, "cancelled by its consumer".to_owned());
-        let conclusion =
-            self.without_result(Trigger::Cancel, Ending::Cancelled, code, message, Usage::default());
-        self.end(conclusion, Notice::stop(code), step);
+    /// Cancels the job. Only its error and the audit log depend on the canceller; what is charged does not.
+    fn cancelled(&mut self, canceller: Canceller, step: &mut Step) {
+        let error = canceller.error();
+        let conclusion = self.without_result(Trigger::Cancel, Ending::Cancelled, error, Usage::default());
+        let conclusion = Conclusion { canceller: Some(canceller), ..conclusion };
+        self.end(conclusion, Notice::stop(FailureCode::CancelledByUser), step);
     }
 
     fn without_result(
         &self,
         trigger: Trigger,
         ending: Ending,
-        code: FailureCode,
-        message: String,
+        error: JobError,
         claimed: Usage,
     ) -> Conclusion {
-        let usage = self.transcript.usage(claimed, self.job.max_tokens);
-        let error = Some(JobError { code: code.as_str().to_owned(), message });
         Conclusion {
             trigger,
             ending,
             output: None,
-            usage,
-            error,
+            usage: self.transcript.usage(claimed, self.job.max_tokens),
+            error: Some(error),
             finish_reason: None,
             stop_text: None,
             sent: None,
+            canceller: None,
         }
     }
 
     /// Commits the end.
     fn end(&mut self, conclusion: Conclusion, notice: Notice, step: &mut Step) {
-        let Conclusion { trigger, ending, output, mut usage, error, finish_reason, stop_text, sent } =
-            conclusion;
+        let Conclusion {
+            trigger,
+            ending,
+            output,
+            mut usage,
+            error,
+            finish_reason,
+            stop_text,
+            sent,
+            canceller,
+        } = conclusion;
         let now = step.now;
         if trigger == Trigger::Complete && self.job.status == JobStatus::Queued {
             self.job.times.started_at.get_or_insert(now.wall);
@@ -873,6 +884,7 @@ impl Machine {
             end: End { completed_at: now.wall, output, usage, error },
             shares,
             karma,
+            canceller,
             events,
         };
         self.write(Write::End(Box::new(end)), Then::End { trigger, notice }, step);
@@ -931,7 +943,7 @@ impl Machine {
             if has_readers {
                 *since = now;
             } else if now.saturating_duration_since(*since) >= UNREAD_LIMIT {
-                return self.cancelled(step);
+                return self.cancelled(Canceller::Consumer, step);
             }
         }
         let resumed = connectivity.since.max(self.resumed);

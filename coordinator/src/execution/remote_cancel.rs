@@ -13,7 +13,10 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::{Cancelled, Execution, runner};
-use crate::storage::{StoreError, jobs};
+use crate::{
+    job::Canceller,
+    storage::{StoreError, jobs},
+};
 
 /// How long another coordinator may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -26,6 +29,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 struct CancelRequest {
     v: u32,
     job_id: JobId,
+    /// Earlier coordinators cancel for consumers only.
+    #[serde(default)]
+    canceller: Canceller,
 }
 
 /// The job's state at that coordinator; `None` if it does not execute the job.
@@ -36,12 +42,11 @@ struct CancelResponse {
 }
 
 impl Execution {
-    /// Cancels a job here or at the coordinator that executes it. The caller has checked that the job is the
-    /// consumer's.
-    pub(crate) async fn cancel(&self, job: JobId) -> Result<Cancelled, StoreError> {
+    /// Cancels a job here or at the coordinator that executes it. The caller has checked that the canceller may.
+    pub(crate) async fn cancel(&self, job: JobId, canceller: &Canceller) -> Result<Cancelled, StoreError> {
         let begin = Instant::now();
         loop {
-            if let Some(status) = self.cancel_here(job).await.filter(|status| status.is_final()) {
+            if let Some(status) = self.cancel_here(job, canceller).await.filter(|status| status.is_final()) {
                 return Ok(Cancelled::from_status(status));
             }
             let Some(assigned) = jobs::assigned_coordinator(self.context.store.reader(), job).await? else {
@@ -51,7 +56,8 @@ impl Execution {
                 return Ok(Cancelled::from_status(assigned.status));
             }
             if let Some(peer) = assigned.coordinator.filter(|id| *id != self.context.instance)
-                && let Some(status) = self.cancel_at(peer, job).await.filter(|status| status.is_final())
+                && let Some(status) =
+                    self.cancel_at(peer, job, canceller).await.filter(|status| status.is_final())
             {
                 return Ok(Cancelled::from_status(status));
             }
@@ -64,12 +70,12 @@ impl Execution {
 
     /// Cancels a job that this coordinator executes and returns its state afterwards; `None` if it does not execute the
     /// job.
-    async fn cancel_here(&self, job: JobId) -> Option<JobStatus> {
-        runner::cancel(&*self.find(job)?).await
+    async fn cancel_here(&self, job: JobId, canceller: &Canceller) -> Option<JobStatus> {
+        runner::cancel(&*self.find(job)?, canceller.clone()).await
     }
 
-    async fn cancel_at(&self, peer: InstanceId, job: JobId) -> Option<JobStatus> {
-        let request = CancelRequest { v: FABRIC_VERSION, job_id: job };
+    async fn cancel_at(&self, peer: InstanceId, job: JobId, canceller: &Canceller) -> Option<JobStatus> {
+        let request = CancelRequest { v: FABRIC_VERSION, job_id: job, canceller: canceller.clone() };
         let answer = self
             .context
             .link
@@ -93,7 +99,7 @@ impl Execution {
             let status = tokio::select! {
                 biased;
                 () = execution.hard.cancelled() => return,
-                status = execution.cancel_here(request.job_id) => status,
+                status = execution.cancel_here(request.job_id, &request.canceller) => status,
             };
             execution.context.link.reply_to_peer(&reply, &CancelResponse { v: FABRIC_VERSION, status }).await;
         });

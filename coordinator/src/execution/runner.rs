@@ -32,6 +32,7 @@ use super::{
 };
 use crate::{
     deferred_writes::DeferredWrite,
+    job::Canceller,
     ledger::{self, Earner},
     metrics::Ended,
     storage::{
@@ -132,8 +133,8 @@ impl Runner {
                 done
             }
             Command::Input(input) => self.apply(input).await,
-            Command::Cancel { answer } => {
-                let done = self.apply(Input::Cancel).await;
+            Command::Cancel { canceller, answer } => {
+                let done = self.apply(Input::Cancel(canceller)).await;
                 let _ = answer.send(self.handle.status());
                 done
             }
@@ -437,6 +438,7 @@ impl Runner {
             end: &write.end,
             earners: found,
             karma: write.karma.filter(|(host, _)| !self.is_own(*host)),
+            canceller: write.canceller.as_ref(),
             events: &write.events,
         };
         let storing = self.trace.child("end", Kind::Internal);
@@ -451,8 +453,8 @@ impl Runner {
 
 /// Sends a cancellation to the runner of a job and waits for the job's status afterwards. Returns `None` if the runner
 /// has ended.
-pub(super) async fn cancel(handle: &JobHandle) -> Option<island_protocol::job::JobStatus> {
+pub(super) async fn cancel(handle: &JobHandle, canceller: Canceller) -> Option<JobStatus> {
     let (answer, reply) = oneshot::channel();
-    handle.command(Command::Cancel { answer });
+    handle.command(Command::Cancel { canceller, answer });
     reply.await.ok()
 }

@@ -87,6 +87,7 @@ mod tests {
             end: &end,
             earners: &[],
             karma: None,
+            canceller: None,
             events: &events,
         };
         assert!(jobs::end(&store, &ending).await.expect("ended"));

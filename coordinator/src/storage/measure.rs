@@ -62,6 +62,7 @@ pub async fn ends(store: &Store, count: usize, at_once: usize, earners: usize) -
                     end: &parts,
                     earners: &[Earner { host: HostId(owner.0), account: *owner, share: price }],
                     karma: None,
+                    canceller: None,
                     events: &[],
                 };
                 anyhow::ensure!(jobs::end(store, &ending).await?, "a job was not open");

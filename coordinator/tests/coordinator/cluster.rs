@@ -231,6 +231,34 @@ async fn a_job_of_one_coordinator_is_cancelled_at_the_other() {
 }
 
 #[tokio::test]
+async fn an_operator_cancels_a_job_of_one_coordinator_at_the_other() {
+    let (network, peer) = two().await;
+    let operator = operator(&network).await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let assignment = island.take().await;
+    let stream = peer.stream(&network, &id, 0).await;
+    for _ in 0..2 {
+        let url = format!("{}/admin/jobs/{id}/cancel", peer.url);
+        let request = network.http.post(url).bearer_auth(&operator.key);
+        let (status, body) = answer(request.json(&json!({"reason": "it blocks the network"}))).await;
+        assert_eq!((status, body), (200, json!({"data": {"id": id, "status": "cancelled"}})));
+    }
+    assert_eq!(island.cancelled().await.key, assignment.key);
+    assert_eq!(stream.rest().await.last().expect("end").json()["code"], "cancelled_by_operator");
+    assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
+    let admin = Admin { network: &network, key: operator.key.clone() };
+    let log = admin.get(&format!("/audit-log?account={}", network.consumer.id)).await;
+    let recorded =
+        log["data"].as_array().expect("entries").iter().filter(|entry| entry["action"] == "cancel_job");
+    let recorded: Vec<_> = recorded.map(|entry| (&entry["job"], &entry["actor"], &entry["reason"])).collect();
+    let (job, by, reason) = (json!(id), json!(operator.id.to_string()), json!("it blocks the network"));
+    assert_eq!(recorded, [(&job, &by, &reason)], "the coordinator of the job records it, once");
+    peer.down().await;
+    network.audit().await;
+}
+
+#[tokio::test]
 async fn the_other_coordinator_continues_the_attempt_and_the_numbers_of_a_killed_one() {
     let mut network = Network::start_process(|_| {}).await;
     let peer = Peer::start(&network).await;

@@ -207,6 +207,65 @@ async fn what_a_job_was_charged_is_refunded_once() {
     network.audit().await;
 }
 
+/// The entries of the audit log about cancelled jobs.
+async fn cancellations(admin: &Admin<'_>) -> Vec<Value> {
+    let log = admin.get("/audit-log?limit=100").await;
+    let entries = log["data"].as_array().expect("entries").clone();
+    entries.into_iter().filter(|entry| entry["action"] == "cancel_job").collect()
+}
+
+#[tokio::test]
+async fn an_operator_cancels_a_job_of_another_account() {
+    let network = Network::start().await;
+    let operator = operator(&network).await;
+    let admin = Admin { network: &network, key: operator.key.clone() };
+    let reason = json!({"reason": "it blocks the network"});
+    let cancel = async |id: &str| admin.post(&format!("/jobs/{id}/cancel"), &reason).await;
+
+    // One that waits, and one that an Island runs and that has delivered two of ten tokens.
+    let waiting = network.submit().await;
+    assert_eq!(cancel(&waiting).await, (200, json!({"data": {"id": waiting, "status": "cancelled"}})));
+    assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9, "nothing is held");
+    let mut island = Island::start(&network).await;
+    let running = network.submit().await;
+    let run = island.take().await;
+    let mut stream = network.stream(&running, 0).await;
+    island.send(run.key, run.first_event, vec![token("a"), token("b")]).await;
+    while stream.next().await.expect("event").data != r#"{"type":"token","content":"b"}"# {}
+    for _ in 0..2 {
+        assert_eq!(cancel(&running).await, (200, json!({"data": {"id": running, "status": "cancelled"}})));
+    }
+    assert_eq!(island.cancelled().await.key, run.key);
+    let end = stream.next().await.expect("end").json();
+    assert_eq!((&end["code"], stream.next().await), (&json!("cancelled_by_operator"), None));
+    let job = network.job(&running).await;
+    assert_eq!((&job["status"], &job["error"]["code"]), (&json!("cancelled"), &json!("cancelled_by_operator")));
+    assert_eq!(job["error"]["message"], "cancelled by an operator of the network");
+    // As if its consumer had cancelled it.
+    assert!((network.credits(&network.owner).await - 0.5).abs() < 1e-9);
+    assert!((network.credits(&network.consumer).await - 9.5).abs() < 1e-9);
+
+    let completed_job = network.submit().await;
+    let run = island.take().await;
+    assert!(island.end(run.key, run.first_event, completed(1, 0)).await.committed);
+    let (status, body) = cancel(&completed_job).await;
+    assert_eq!((status, &body["error"]["code"]), (422, &json!("job_already_final")), "{body}");
+    let by_consumer = network.submit().await;
+    network.call(Method::DELETE, &format!("/jobs/{by_consumer}")).send().await.expect("answer");
+    assert_eq!(cancel(&by_consumer).await.0, 200, "it is cancelled already");
+    assert_eq!(network.job(&by_consumer).await["error"]["code"], "cancelled_by_user");
+
+    let entries = cancellations(&admin).await;
+    let jobs: Vec<&Value> = entries.iter().map(|entry| &entry["job"]).collect();
+    assert_eq!(jobs, [&json!(running), &json!(waiting)], "each once, and nothing that was not done");
+    for entry in &entries {
+        let by = (&entry["actor"], &entry["account"], &entry["reason"]);
+        let expected = (json!(operator.id.to_string()), json!(network.consumer.id.to_string()), &reason["reason"]);
+        assert_eq!(by, (&expected.0, &expected.1, expected.2));
+    }
+    network.audit().await;
+}
+
 #[tokio::test]
 async fn only_operators_may_do_what_operators_do() {
     let network = Network::start().await;
@@ -226,7 +285,19 @@ async fn only_operators_may_do_what_operators_do() {
         }
     }
     assert!(count > 30, "{count} operations");
+    // A consumer cancels the own job as a consumer, and not as an operator.
+    let job = network.submit().await;
+    let path = format!("/admin/jobs/{job}/cancel");
+    let (status, body) = answer(network.call(Method::POST, &path).json(&json!({"reason": "r"}))).await;
+    assert_eq!((status, &body["error"]["code"]), (403, &json!("forbidden")), "{body}");
+    assert_ne!(network.job(&job).await["status"], "cancelled");
     let admin = Admin { network: &network, key: operator(&network).await.key };
+    for id in ["0190f3f0-0000-7000-8000-000000000000", "no-id"] {
+        let (status, body) = admin.post(&format!("/jobs/{id}/cancel"), &json!({"reason": "r"})).await;
+        assert_eq!((status, &body["error"]["code"]), (404, &json!("job_not_found")), "{id}");
+    }
+    let (status, body) = admin.post(&format!("/jobs/{job}/cancel"), &json!({"reason": ""})).await;
+    assert_eq!((status, &body["error"]["code"]), (422, &json!("validation_error")), "{body}");
     let nobody = "0190f3f0-0000-7000-8000-000000000000";
     for path in [format!("/accounts/{nobody}/grants"), "/accounts/no-id/grants".to_owned()] {
         let (status, body) = admin.post(&path, &json!({"amount": 1, "reason": "r"})).await;

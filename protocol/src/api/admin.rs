@@ -244,6 +244,8 @@ pub enum AdminAction {
     ResumeIsland,
     /// Return what a job was charged.
     RefundJob,
+    /// Cancel a job of any account.
+    CancelJob,
     /// Close an account for good.
     CloseAccount,
     /// Set the quotas of an account.

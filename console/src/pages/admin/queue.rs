@@ -1,13 +1,14 @@
-//! The jobs that wait for an Island, and why.
+//! The jobs that wait for an Island, and why; and the cancellation of any job.
 
 use std::collections::BTreeMap;
 
 use axum::response::Response;
 use island_protocol::api::admin::{Queue, WaitingJob};
 
-use super::{JOBS, Operator, account_id};
+use super::{JOBS, Operator, account_id, post_reason};
 use crate::{
     backend::{add_parameter, encoded},
+    form::Posted,
     texts::t,
     view::{Block, Cell, Field, Form, Kind, Pager, Table, Tile},
     web::blocks_page,
@@ -98,8 +99,27 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
         ]),
         Block::Form(filter),
         Block::Table(table),
+        Block::Panel(
+            t("queue.cancel").to_owned(),
+            vec![Block::Text(t("queue.cancel_help").to_owned()), Block::Form(cancellation())],
+        ),
     ]);
     blocks_page(frame, t("queue.lead").to_owned(), blocks)
+}
+
+/// Takes the id of a job, because one that runs is not in the queue.
+fn cancellation() -> Form {
+    let fields = vec![Field::line("job", t("jobs.id")).required(), Field::reason()];
+    Form::post(format!("{PAGE}/cancel"), t("queue.cancel"), fields).bad()
+}
+
+/// `POST /console/admin/queue/cancel`.
+pub(super) async fn cancel(Operator(member): Operator, posted: Posted) -> Response {
+    let path = format!("/admin/jobs/{}/cancel", encoded(posted.get("job")));
+    match post_reason(&member, &path, &posted, PAGE, "job_cancelled").await {
+        Ok(response) => response,
+        Err(failure) => member.again(failure, posted, PAGE, |member| list(Operator(member))).await,
+    }
 }
 
 /// The names with the most jobs, each with a link to its jobs.

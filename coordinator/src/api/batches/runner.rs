@@ -28,6 +28,7 @@ use crate::{
         line::{self, Line, Lines, Validation},
         next,
     },
+    job::Canceller,
     metrics::Outcome,
     storage::{
         StoreError,
@@ -361,7 +362,7 @@ impl Runner {
         let jobs = batch::open_jobs(execution.context().store.reader(), self.id, self.account).await?;
         for job in &jobs {
             // One that moves between coordinators, or has ended, is read again or not.
-            execution.cancel(*job).await?;
+            execution.cancel(*job, &Canceller::Consumer).await?;
         }
         Ok(!jobs.is_empty())
     }

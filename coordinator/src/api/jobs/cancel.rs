@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use island_protocol::{
     api::{CancelledJob, Data},
+    ids::JobId,
     job::JobStatus,
     problem::Code,
 };
@@ -13,6 +14,7 @@ use super::{own, unknown};
 use crate::{
     api::{Api, ApiError, auth::Caller, segment::Segment},
     execution::Cancelled,
+    job::Canceller,
 };
 
 /// Cancels a job. Repeating it is not an error; cancelling a job that ended otherwise is.
@@ -22,8 +24,13 @@ pub(in crate::api) async fn cancel(
     Segment(id): Segment,
 ) -> Result<Json<Data<CancelledJob>>, ApiError> {
     let job = own(&api, &caller, &id).await?;
-    match api.execution.cancel(job.id).await? {
-        Cancelled::Yes => Ok(Json(Data { data: CancelledJob { id: job.id, status: JobStatus::Cancelled } })),
+    answer(job.id, api.execution.cancel(job.id, &Canceller::Consumer).await?)
+}
+
+/// The answer to a cancellation.
+pub(in crate::api) fn answer(id: JobId, cancelled: Cancelled) -> Result<Json<Data<CancelledJob>>, ApiError> {
+    match cancelled {
+        Cancelled::Yes => Ok(Json(Data { data: CancelledJob { id, status: JobStatus::Cancelled } })),
         Cancelled::AlreadyFinal(status) => {
             Err(ApiError::new(Code::JobAlreadyFinal, format!("this job is {status} already")))
         }

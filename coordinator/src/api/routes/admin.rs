@@ -2,7 +2,7 @@
 
 use island_protocol::{
     api::{
-        Data, Page,
+        CancelledJob, Data, Page,
         admin::{
             AdminAccount, AdminHost, AnnotateHost, AuditEntry, CargoState, ChangeCredits, CreateAccount,
             CreateNotice, CreatedAccount, Queue, Reason, RefundedJob,
@@ -20,8 +20,8 @@ use serde_json::json;
 use super::{Routes, account, format, islands, slug, uuid};
 use crate::{
     api::admin::{
-        accounts, audit_log, cargos, credits, hosts, invitations, keys, maintenance, notices, payouts, queue,
-        quotas, refund,
+        accounts, audit_log, cancel, cargos, credits, hosts, invitations, keys, maintenance, notices,
+        payouts, queue, quotas, refund,
     },
     openapi::operation::Operation,
     placement::reason_names,
@@ -226,6 +226,16 @@ fn islands(routes: Routes) -> Routes {
             .fails(&[Code::HostNotFound])
             .takes::<AnnotateHost>(Some(json!({"trust": "low", "reason": "new owner"})))
             .answers::<Data<AdminHost>>(200, "The Island after the change"),
+        )
+        .post(
+            "/admin/jobs/{id}/cancel",
+            cancel::cancel,
+            Operation::keyed(TAG, "cancelJobOfAccount", "Cancel a job of any account", Scope::Write)
+                .about("It is charged as if its consumer had cancelled it, and its error is `cancelled_by_operator`. Repeating it is not an error.")
+                .segment("id", "The job.", &uuid())
+                .fails(&[Code::JobNotFound, Code::JobAlreadyFinal])
+                .takes::<Reason>(Some(json!({"reason": "it blocks the network"})))
+                .answers::<Data<CancelledJob>>(200, "The job is cancelled, now or earlier"),
         )
         .post(
             "/admin/jobs/{id}/refund",

@@ -17,7 +17,7 @@ use super::Hosts;
 use crate::{
     fabric::link::Connectivity,
     fleet::{Conduct, PlacementHistory},
-    job::{End, Job, Part, Times},
+    job::{Canceller, End, Job, Part, Times},
     metrics::Loss,
     placement::pace::Run,
 };
@@ -48,8 +48,8 @@ pub(in crate::execution) enum Input {
     Started { host: HostId, key: AttemptKey },
     /// The Island's agent restarted and does not have this attempt.
     Lost { key: AttemptKey },
-    /// The consumer cancels the job.
-    Cancel,
+    /// The job is cancelled.
+    Cancel(Canceller),
     /// Time has passed. Renewals that arrived before `applied_until` have been applied. `has_readers` is whether a
     /// consumer follows the job here.
     Tick { connectivity: Connectivity, applied_until: Instant, has_readers: bool },
@@ -144,6 +144,8 @@ pub(in crate::execution) struct EndWrite {
     pub shares: Vec<(HostId, MicroCredits)>,
     /// Karma for the Island that completed it, in milliseconds of computation.
     pub karma: Option<(HostId, i64)>,
+    /// Who cancelled it. What an operator did is recorded with the end.
+    pub canceller: Option<Canceller>,
     /// All events, including the last.
     pub events: Vec<Numbered<JobEvent>>,
 }

@@ -3,6 +3,7 @@ use island_protocol::{
     ids::{AccountId, JobId},
     time::Timestamp,
 };
+use proptest::prelude::*;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -122,7 +123,7 @@ fn an_island_is_stopped_only_after_the_end_is_committed() {
         let mut driven = Driven::new();
         driven.step(Input::Begin);
         driven.run_on(host(1));
-        let effects = driven.step(Input::Cancel);
+        let effects = driven.step(Input::Cancel(Canceller::Consumer));
         assert!(matches!(effects[..], [Effect::Write(Write::End(_))]), "{effects:?}");
         let written = if is_ours { Written::Committed { earned: Vec::new() } } else { Written::Superseded };
         let effects = driven.step(Input::Written(written));
@@ -311,7 +312,7 @@ fn a_job_has_the_times_at_which_it_first_got_so_far() {
     driven.ms = 4_000;
     let second = driven.run_on(host(2));
     driven.write_words(host(2), second, 1);
-    let effects = driven.step(Input::Cancel);
+    let effects = driven.step(Input::Cancel(Canceller::Consumer));
     assert_eq!(end(&effects).job.times, expected);
 }
 
@@ -330,7 +331,7 @@ fn a_row_that_the_database_rejects_is_replaced_by_a_smaller_one() {
     driven.step(Input::Begin);
     let key = driven.run_on(host(1));
     driven.write_words(host(1), key, 5);
-    driven.step(Input::Cancel);
+    driven.step(Input::Cancel(Canceller::Consumer));
     let effects = driven.step(Input::Written(Written::Rejected));
     let small = end(&effects);
     assert_eq!((small.status, small.events.len()), (JobStatus::Failed, 1));
@@ -376,7 +377,7 @@ fn members_of_an_attempt_are_stopped_and_released_with_their_leader() {
     driven.step(Input::Output { host: host(2), output, reply: None });
     assert!(!driven.machine.transcript.log().has_output(), "only the leader sends output");
     driven.write_words(host(1), key, 3);
-    driven.step(Input::Cancel);
+    driven.step(Input::Cancel(Canceller::Consumer));
     let effects = driven.committed();
     let count = |is: fn(&Effect) -> bool| effects.iter().filter(|effect| is(effect)).count();
     assert_eq!(count(|effect| matches!(effect, Effect::SendCancel { .. })), 3, "{effects:?}");
@@ -528,7 +529,7 @@ fn a_cancelled_job_without_output_costs_its_share_of_the_time_limit() {
     driven.ms = 10_000;
     driven.step(Input::Started { host: host(1), key });
     driven.ms += TIME_LIMIT_MS as u64 / 10;
-    let effects = driven.step(Input::Cancel);
+    let effects = driven.step(Input::Cancel(Canceller::Consumer));
     assert_eq!(end(&effects).end.usage.credits_used, Some(MicroCredits(100_000)));
 }
 
@@ -546,7 +547,7 @@ fn a_preview_without_requested_tokens_costs_half() {
         output: Output { v: FABRIC_VERSION, key, events },
         reply: None,
     });
-    let effects = driven.step(Input::Cancel);
+    let effects = driven.step(Input::Cancel(Canceller::Consumer));
     assert_eq!(end(&effects).end.usage.credits_used, Some(MicroCredits(500_000)));
 }
 
@@ -587,4 +588,76 @@ fn readers_see_what_was_charged_where_the_owner_of_an_island_is_unknown() {
         _ => None,
     });
     assert_eq!(shown, Some(MicroCredits::ZERO));
+}
+
+fn operator() -> Canceller {
+    Canceller::Operator { account: AccountId(Uuid::from_u128(7)), reason: "abuse".into() }
+}
+
+#[test]
+fn an_operator_who_cancels_stops_the_island_and_is_named_in_the_end() {
+    let mut driven = Driven::new();
+    driven.step(Input::Begin);
+    driven.run_on(host(1));
+    let effects = driven.step(Input::Cancel(operator()));
+    let written = end(&effects);
+    assert_eq!((written.status, &written.canceller), (JobStatus::Cancelled, &Some(operator())));
+    let error = written.end.error.clone().expect("an error");
+    assert_eq!(error, operator().error());
+    let effects = driven.committed();
+    let shown = effects.iter().find_map(|effect| match effect {
+        Effect::ShowEnd(Numbered { event: JobEvent::Error { code, error }, .. }) => Some((code, error)),
+        _ => None,
+    });
+    assert_eq!(shown, Some((&error.code, &error.message)));
+    let stops =
+        |effect: &Effect| matches!(effect, Effect::SendCancel { code: FailureCode::CancelledByUser, .. });
+    assert!(effects.iter().any(stops), "an Island of any version knows this code: {effects:?}");
+}
+
+#[test]
+fn an_operator_is_not_recorded_where_the_job_ends_otherwise() {
+    let mut driven = Driven::new();
+    driven.step(Input::Begin);
+    driven.run_on(host(1));
+    driven.step(Input::Cancel(operator()));
+    let effects = driven.step(Input::Written(Written::Rejected));
+    assert_eq!((end(&effects).status, &end(&effects).canceller), (JobStatus::Failed, &None));
+    driven.committed();
+    assert!(driven.step(Input::Cancel(operator())).is_empty(), "it has ended");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Who cancels decides nothing but the error of the end and the audit log.
+    #[test]
+    fn what_a_cancelled_job_is_charged_does_not_depend_on_who_cancels_it(
+        is_running in any::<bool>(), words in 0_usize..60, ms in 0..TIME_LIMIT_MS as u64,
+    ) {
+        let cancelled = |canceller: Canceller| {
+            let mut driven = Driven::new();
+            driven.step(Input::Begin);
+            if is_running {
+                let key = driven.run_on(host(1));
+                driven.step(Input::Started { host: host(1), key });
+                if words > 0 {
+                    driven.write_words(host(1), key, words);
+                }
+                driven.ms = ms;
+            }
+            let effects = driven.step(Input::Cancel(canceller));
+            end(&effects).clone()
+        };
+        let (by_consumer, by_operator) = (cancelled(Canceller::Consumer), cancelled(operator()));
+        prop_assert_eq!(by_consumer.status, by_operator.status);
+        prop_assert_eq!(&by_consumer.shares, &by_operator.shares);
+        prop_assert_eq!(&by_consumer.end.usage, &by_operator.end.usage);
+        prop_assert_eq!(by_consumer.karma, by_operator.karma);
+        prop_assert_eq!(by_consumer.events.len(), by_operator.events.len());
+        let charged: MicroCredits = by_operator.shares.iter().map(|(_, share)| *share).sum();
+        prop_assert!(charged <= by_operator.job.price);
+        prop_assert!(is_running || charged == MicroCredits::ZERO);
+        prop_assert_ne!(by_consumer.end.error, by_operator.end.error);
+    }
 }

@@ -11,7 +11,7 @@ use island_protocol::{
 
 use crate::{
     execution::machine::{EndWrite, Write},
-    job::Job,
+    job::{Canceller, Job},
     ledger::{Book, Earner, Kind, Posting},
     peers::{PeerHeartbeat, Share},
 };
@@ -43,6 +43,8 @@ pub(super) struct Database {
     pub accounts: BTreeMap<HostId, AccountId>,
     /// Number of ends written for each job.
     pub ends: BTreeMap<JobId, u32>,
+    /// Number of entries of the audit log about the cancellation of each job.
+    pub recorded: BTreeMap<JobId, u32>,
     /// What each job has cost, by the books.
     pub settled: BTreeMap<JobId, MicroCredits>,
 }
@@ -115,6 +117,9 @@ impl Database {
         row.job.end = Some(end.end.clone());
         row.events.clone_from(&end.events);
         *self.ends.entry(end.job.id).or_default() += 1;
+        if matches!(end.canceller, Some(Canceller::Operator { .. })) {
+            *self.recorded.entry(end.job.id).or_default() += 1;
+        }
         let earners: Vec<_> = earned
             .iter()
             .map(|(host, share)| Earner { host: *host, account: self.accounts[host], share: *share })

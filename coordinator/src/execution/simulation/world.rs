@@ -40,7 +40,7 @@ use crate::{
     fabric::{link::Connectivity, signature},
     fleet::{Enrolled, Fleet, PlacementHistory},
     job::{
-        Job,
+        CANCELLED_BY_OPERATOR, Canceller, Job,
         state::{self, Trigger},
     },
     ledger::Book,
@@ -61,6 +61,7 @@ const TAKEOVER: Duration = Duration::from_secs(8);
 /// A lost connection is noticed after this time.
 const PING_MS: u64 = 15_000;
 const WALL_MS: i64 = 1_700_000_000_000;
+const OPERATOR: AccountId = AccountId(Uuid::from_u128(7));
 
 /// A defect that is put back to see that the simulation finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +114,7 @@ pub(super) struct Totals {
     completed: u32,
     failed: u32,
     cancelled: u32,
+    cancelled_by_operator: u32,
     timeout: u32,
     kills: u32,
     freezes: u32,
@@ -128,6 +130,7 @@ impl Totals {
         self.completed += other.completed;
         self.failed += other.failed;
         self.cancelled += other.cancelled;
+        self.cancelled_by_operator += other.cancelled_by_operator;
         self.timeout += other.timeout;
         self.kills += other.kills;
         self.freezes += other.freezes;
@@ -140,7 +143,7 @@ impl Totals {
 
     /// Whether every kind of end and of fault occurred.
     pub(super) fn is_varied(&self) -> bool {
-        let ends = [self.completed, self.failed, self.cancelled];
+        let ends = [self.completed, self.failed, self.cancelled, self.cancelled_by_operator];
         let faults = [
             self.kills,
             self.freezes,
@@ -960,7 +963,15 @@ impl World {
         }
         let executes = |one: &Coordinator| one.is_alive && one.jobs.contains_key(&job);
         match self.coordinators.iter().position(executes) {
-            Some(index) => self.input(index, job, Input::Cancel),
+            Some(index) => {
+                // Every second one is an operator's, by its time: drawing another number would change what each seed does.
+                let canceller = if self.now.is_multiple_of(2) {
+                    Canceller::Operator { account: OPERATOR, reason: "abuse".to_owned() }
+                } else {
+                    Canceller::Consumer
+                };
+                self.input(index, job, Input::Cancel(canceller));
+            }
             None => self.after(1_000, Event::Cancel(job)),
         }
     }
@@ -1484,6 +1495,17 @@ impl World {
             JobStatus::Timeout => self.totals.timeout += 1,
             status => return Err(format!("it is still {status}")),
         }
+        let error = row.job.end.as_ref().and_then(|end| end.error.as_ref());
+        let is_by_operator = error.is_some_and(|error| error.code == CANCELLED_BY_OPERATOR);
+        let recorded = self.database.recorded.get(&id).copied().unwrap_or(0);
+        if recorded != u32::from(is_by_operator) || (is_by_operator && row.job.status != JobStatus::Cancelled)
+        {
+            return Err(format!(
+                "the audit log has {recorded} entries, and it ended as {}: {error:?}",
+                row.job.status
+            ));
+        }
+        self.totals.cancelled_by_operator += u32::from(is_by_operator);
         let used = row.job.end.as_ref().and_then(|end| end.usage.credits_used);
         let settled = self.database.settled.get(&id).copied().unwrap_or(MicroCredits::ZERO);
         if used != Some(settled) {

@@ -1,6 +1,7 @@
 //! The end of a job: status, output, usage, money and events in one transaction.
 
 use island_protocol::{
+    api::admin::AdminAction,
     event::{JobEvent, Numbered},
     ids::{HostId, InstanceId},
     job::{FinishReason, JobStatus},
@@ -10,11 +11,13 @@ use island_protocol::{
 use sqlx::Row as _;
 
 use crate::{
-    job::{End, Job},
+    job::{Canceller, End, Job},
     ledger::{Earner, Kind, Posting},
     quota::Settlement,
     storage::{
-        Connection, QueryContext as _, Store, StoreError, batch, commit, host,
+        Connection, QueryContext as _, Store, StoreError,
+        audit::{self, Action},
+        batch, commit, host,
         idempotency::{self, OF_UNREAD_JOBS},
         integer, key,
         ledger::{self, Details},
@@ -36,6 +39,8 @@ pub(crate) struct Ending<'a> {
     pub earners: &'a [Earner],
     /// Karma for the Island that completed it, in milliseconds of computation.
     pub karma: Option<(HostId, i64)>,
+    /// Who cancelled it; what an operator did goes into the audit log.
+    pub canceller: Option<&'a Canceller>,
     /// All events, including the last.
     pub events: &'a [Numbered<JobEvent>],
 }
@@ -104,6 +109,11 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     }
     if let Some((island, ms)) = ending.karma {
         host::credit_karma(&mut tx, job.id, island, ms).await?;
+    }
+    if let Some(Canceller::Operator { account, reason }) = ending.canceller {
+        let on_account = Action::on_account(*account, AdminAction::CancelJob, job.account, reason);
+        let action = Action { subject: audit::Subject::Job(job.id), ..on_account };
+        audit::insert(&mut tx, &action, now).await?;
     }
     super::events::store(&mut tx, job.id, ending.events).await?;
     // An Island's check of itself is not a job of its account, and a batch has events of its own.

@@ -1,4 +1,5 @@
 use island_protocol::{
+    api::admin::AdminAction,
     credits::MicroCredits,
     ids::{HostId, InstanceId},
     job::Usage,
@@ -12,9 +13,9 @@ use crate::{
     commands::admin::{create_account, create_key},
     config::Database,
     fleet::Enrolled,
-    job::{End, tests::open as open_job},
+    job::{Canceller, End, tests::open as open_job},
     ledger::Earner,
-    storage::{host, ledger::Audit},
+    storage::{audit, host, ledger::Audit},
 };
 
 /// A stored job that `coordinator` executes, in its own database.
@@ -100,6 +101,7 @@ async fn the_times_of_a_job_are_stored_when_it_starts_moves_and_ends() {
         end: &parts,
         earners: &[],
         karma: None,
+        canceller: None,
         events: &[],
     };
     assert!(end(&store, &ending).await.expect("written"));
@@ -125,6 +127,7 @@ async fn an_end_whose_reply_was_lost_may_be_repeated() {
         end: &parts,
         earners: &[],
         karma: None,
+        canceller: None,
         events: &[],
     };
     assert!(end(&store, &ending(JobStatus::Completed, mine)).await.expect("written"));
@@ -138,6 +141,42 @@ async fn an_end_whose_reply_was_lost_may_be_repeated() {
         "another coordinator"
     );
     assert!(!end(&store, &ending(JobStatus::Cancelled, mine)).await.expect("written"), "another end");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn an_operators_cancellation_is_recorded_once_and_only_with_the_end() {
+    let dir = tempfile::tempdir().expect("folder");
+    let (mine, other) = (InstanceId(Uuid::new_v4()), InstanceId(Uuid::new_v4()));
+    let (store, job) = stored(dir.path(), mine).await;
+    let canceller = Canceller::Operator { account: job.account, reason: "abuse".into() };
+    let parts = End {
+        completed_at: Clock::System.now(),
+        output: None,
+        usage: Usage::default(),
+        error: Some(canceller.error()),
+    };
+    let ending = |coordinator| Ending {
+        job: &job,
+        coordinator,
+        status: JobStatus::Cancelled,
+        end: &parts,
+        earners: &[],
+        karma: None,
+        canceller: Some(&canceller),
+        events: &[],
+    };
+    let recorded = async || {
+        let (entries, _) = audit::page(store.reader(), Some(job.account), 10, 0).await.expect("read");
+        let cancelled = entries.into_iter().filter(|entry| entry.action == AdminAction::CancelJob);
+        cancelled.map(|entry| (entry.job, entry.reason)).collect::<Vec<_>>()
+    };
+    assert!(!end(&store, &ending(other)).await.expect("written"), "another coordinator");
+    assert!(recorded().await.is_empty());
+    for _ in 0..2 {
+        assert!(end(&store, &ending(mine)).await.expect("written"));
+    }
+    assert_eq!(recorded().await, [(Some(job.id), "abuse".to_owned())]);
     store.close().await;
 }
 
@@ -175,6 +214,7 @@ async fn earnings_and_karma_are_counted_later_and_can_be_spent_at_once() {
         end: &parts,
         earners: &[Earner { host: island, account: owner, share: price }],
         karma: Some((island, 5_000)),
+        canceller: None,
         events: &[],
     };
     assert!(end(&store, &ending).await.expect("ended"));
@@ -253,6 +293,7 @@ async fn a_request_that_no_island_served_may_be_repeated_with_its_key_and_one_th
                 end: end_of,
                 earners,
                 karma: None,
+                canceller: None,
                 events: &[],
             };
             assert!(end(&store, &ending).await.expect("ended"));
