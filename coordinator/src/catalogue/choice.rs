@@ -1,10 +1,11 @@
 //! Chooses the Cargo for a chat model name.
 //!
 //! A slug or alias means that Cargo, and no other. The names of well-known models of others are not that strict: such a
-//! name means the Cargo that has it as an alias, with or without the date at its end, and five of them mean catalogue models by size where
-//! no Cargo has them. An unknown name, and a well-known one whose Cargo no Island can serve now, mean the best language model that an
-//! Island can serve: warm before on disk before to be downloaded, then the smaller; `llm-chat`, the model that comes with
-//! the project, is chosen last. A published Cargo serves only those who name it.
+//! name means the Cargo that has it as an alias, with or without the date at its end, and where no Cargo has it the one
+//! nearest to the size that the name suggests. An unknown name, and a well-known one whose Cargo no Island can serve now,
+//! mean the best language model that an Island can serve: warm before on disk before to be downloaded, then the smaller,
+//! or for a well-known name the nearest in size to its Cargo; `llm-chat`, the model that comes with the project, is chosen
+//! last. A published Cargo serves only those who name it.
 
 pub(crate) mod speech;
 
@@ -27,6 +28,18 @@ const WELL_KNOWN: [(&str, u64); 5] = [
     ("gpt-4-turbo", 8_000),
     ("gpt-4o", u64::MAX),
 ];
+
+/// Words in other well-known names, and the size that each suggests, the most telling first.
+const WORDS: [(&str, u64); 6] = [
+    ("nano", 1_300),
+    ("lite", 1_300),
+    ("mini", 5_000),
+    ("flash", 5_000),
+    ("haiku", 5_000),
+    ("instant", 5_000),
+];
+/// What a well-known name without such a word suggests: a model that fills a GPU of 24 GB.
+const LARGE_MB: u64 = 24_000;
 
 /// How names of well-known models of others begin.
 const FOREIGN: [&str; 11] =
@@ -102,8 +115,9 @@ pub(crate) fn choose<'c>(catalogue: &'c Catalogue, model: &str, usable: &Usable)
     }
     let well_known = alias(catalogue, model).or_else(|| well_known(catalogue, model));
     let servable = well_known.filter(|cargo| usable.contains_key(&cargo.entry.slug));
+    let size = well_known.map_or(0, |cargo| cargo.entry.required_ram_mb);
     servable
-        .or_else(|| best(catalogue, usable))
+        .or_else(|| best(catalogue, usable, size))
         .or(well_known)
         .or_else(|| catalogue.get(SHIPPED))
         .or_else(|| models(catalogue).next())
@@ -118,16 +132,33 @@ fn alias<'c>(catalogue: &'c Catalogue, model: &str) -> Option<&'c Arc<Cargo>> {
 
 /// The language model that a well-known name means by its size, whether or not it can be served now.
 fn well_known<'c>(catalogue: &'c Catalogue, model: &str) -> Option<&'c Arc<Cargo>> {
-    let (_, size) = WELL_KNOWN.iter().find(|(name, _)| *name == undated(model))?;
+    let size = suggested_mb(model)?;
     models(catalogue)
         .filter(|cargo| cargo.entry.slug.as_str() != SHIPPED)
-        .min_by_key(|cargo| cargo.entry.required_ram_mb.abs_diff(*size))
+        .min_by_key(|cargo| cargo.entry.required_ram_mb.abs_diff(size))
 }
 
-fn best<'c>(catalogue: &'c Catalogue, usable: &Usable) -> Option<&'c Arc<Cargo>> {
+/// The size that a well-known name suggests, in megabytes of main memory.
+fn suggested_mb(model: &str) -> Option<u64> {
+    let name = undated(model);
+    if let Some((_, size)) = WELL_KNOWN.iter().find(|(known, _)| *known == name) {
+        return Some(*size);
+    }
+    if !is_foreign(model) {
+        return None;
+    }
+    if name.starts_with("gpt-3") {
+        return Some(0);
+    }
+    let of_word = WORDS.iter().find(|(word, _)| name.split('-').any(|part| part == *word));
+    Some(of_word.map_or(LARGE_MB, |(_, size)| *size))
+}
+
+/// The best of the models that an Island can serve; of equally near ones that whose size is nearest to `size`.
+fn best<'c>(catalogue: &'c Catalogue, usable: &Usable, size: u64) -> Option<&'c Arc<Cargo>> {
     let servable = models(catalogue).filter_map(|cargo| Some((cargo, *usable.get(&cargo.entry.slug)?)));
     let key = |(cargo, nearness): &(&Arc<Cargo>, Nearness)| {
-        (cargo.entry.slug.as_str() == SHIPPED, *nearness, cargo.entry.required_ram_mb)
+        (cargo.entry.slug.as_str() == SHIPPED, *nearness, cargo.entry.required_ram_mb.abs_diff(size))
     };
     servable.min_by_key(key).map(|(cargo, _)| cargo)
 }

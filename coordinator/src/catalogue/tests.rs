@@ -271,6 +271,35 @@ fn well_known_names_mean_models_by_size() {
             .map(|name| choice(&catalogue, name, &all))
             .collect();
     assert_eq!(chosen, ["half-b", "three-b", "seven-b", "nine-b", "large", "half-b", "sim"]);
+    // Later names of the same makers mean a size as well, without an alias for each.
+    for (name, slug) in [
+        ("gpt-5", "large"),
+        ("gpt-5.1-2025-11-13", "large"),
+        ("claude-sonnet-4-5-20250929", "large"),
+        ("claude-opus-4-5", "large"),
+        ("gemini-2.5-pro", "large"),
+        ("o3", "large"),
+        ("claude-3-5-haiku-latest", "seven-b"),
+        ("gemini-2.5-flash", "seven-b"),
+        ("o1-mini", "seven-b"),
+        ("gemini-2.5-flash-lite", "half-b"),
+        ("gpt-6-nano", "half-b"),
+        ("gpt-3.5-turbo-16k", "half-b"),
+        ("minimal", "half-b"),
+    ] {
+        assert_eq!(choice(&catalogue, name, &all), slug, "{name}");
+    }
+}
+
+#[test]
+fn the_nearest_size_replaces_a_well_known_model_that_no_island_can_serve() {
+    let (_folder, catalogue) = models();
+    let on_disk = ["half-b", "three-b", "seven-b"].map(|slug| (slug, Nearness::OnDisk));
+    for (name, slug) in [("claude-sonnet-4-5", "seven-b"), ("gpt-4o", "seven-b"), ("whatever", "half-b")] {
+        assert_eq!(choice(&catalogue, name, &on_disk), slug, "{name}");
+    }
+    let warm = [("half-b", Nearness::Warm), ("seven-b", Nearness::OnDisk)];
+    assert_eq!(choice(&catalogue, "claude-sonnet-4-5", &warm), "half-b", "what is loaded comes first");
 }
 
 #[test]
@@ -297,7 +326,7 @@ fn the_best_usable_model_replaces_an_unknown_name() {
     let near = |near| [("llm-chat", Nearness::Warm), ("seven-b", near), ("half-b", Nearness::Remote)];
     assert_eq!(choice(&catalogue, "whatever", &near(Nearness::Warm)), "seven-b");
     assert_eq!(choice(&catalogue, "whatever", &near(Nearness::Remote)), "half-b");
-    assert_eq!(choice(&catalogue, "gpt-4o", &near(Nearness::Remote)), "half-b");
+    assert_eq!(choice(&catalogue, "gpt-4o", &near(Nearness::Remote)), "seven-b");
     assert_eq!(
         choice(&catalogue, "large", &near(Nearness::Warm)),
         "large",

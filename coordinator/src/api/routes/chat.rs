@@ -27,7 +27,7 @@ use crate::{
     openapi::operation::Operation,
 };
 
-const ABOUT: &str = "`model` is a slug or alias of the catalogue, or one of five well-known names. A Cargo that no Island can serve \
+const ABOUT: &str = "`model` is a slug or alias of the catalogue, or the name of a well-known model of others, which means the nearest in size. A Cargo that no Island can serve \
      now is answered with 503 and the reason. For any other name the best model that an Island can serve is used, and \
      `model` in the answer names it. With `stream`, the answer is Server-Sent Events of `data` lines that end with \
      `data: [DONE]`. If the client disconnects, the job is cancelled. Unknown fields are ignored.";
