@@ -138,4 +138,10 @@ async fn pages_of_listed_origins_may_use_the_api() {
     let read = read.send().await.expect("answer");
     assert_eq!(read.headers()["access-control-allow-origin"], "https://app.example.org");
     assert_eq!(read.status(), 200);
+    // What a script of the page may read of an answer, beside its body.
+    let exposed = read.headers()["access-control-expose-headers"].to_str().expect("text");
+    let exposed: Vec<_> = exposed.split(',').map(str::trim).collect();
+    for header in ["retry-after", "x-should-retry", "x-request-id", "island-served", "idempotency-replayed"] {
+        assert!(exposed.contains(&header), "{header} is not among {exposed:?}");
+    }
 }
