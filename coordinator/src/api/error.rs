@@ -28,6 +28,8 @@ pub(crate) struct ApiError {
     message: String,
     param: Option<String>,
     retry_after: Option<u64>,
+    /// Whether a repeated request is undesired, whatever the code.
+    is_final: bool,
     /// Required and available credits.
     credits: Option<Box<(MicroCredits, MicroCredits)>>,
     /// Problems of a manifest.
@@ -61,6 +63,7 @@ impl ApiError {
             message: message.into(),
             param: None,
             retry_after,
+            is_final: false,
             credits: None,
             details: Vec::new(),
             cause: None,
@@ -98,6 +101,11 @@ impl ApiError {
         Self { retry_after: None, ..self }
     }
 
+    /// Asks clients not to repeat the request by themselves.
+    pub(crate) fn never_repeated(self) -> Self {
+        Self { is_final: true, retry_after: None, ..self }
+    }
+
     /// A bug, or a database that cannot be used.
     pub(crate) fn internal(cause: impl Error + Send + Sync + 'static) -> Self {
         Self { cause: Some(Box::new(cause)), ..Self::new(Code::InternalError, "internal error") }
@@ -127,7 +135,7 @@ impl ApiError {
     fn would_recur(&self) -> bool {
         match self.code {
             Code::JobTimeout | Code::QuotaExceeded => true,
-            code => code.status() == 503 && self.retry_after.is_none(),
+            code => self.is_final || (code.status() == 503 && self.retry_after.is_none()),
         }
     }
 
@@ -223,6 +231,7 @@ mod tests {
         assert_eq!(header(ApiError::new(Code::JobTimeout, "late")), no);
         assert_eq!(header(ApiError::new(Code::QuotaExceeded, "used up").after(86_400)), no);
         assert_eq!(header(ApiError::new(Code::NoIslandAvailable, "no engine").without_retry()), no);
+        assert_eq!(header(ApiError::new(Code::JobFailed, "cancelled by an operator").never_repeated()), no);
         for code in [
             Code::NoIslandAvailable,
             Code::ServiceUnavailable,

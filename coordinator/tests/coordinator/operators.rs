@@ -215,6 +215,23 @@ async fn cancellations(admin: &Admin<'_>) -> Vec<Value> {
 }
 
 #[tokio::test]
+async fn a_reply_that_an_operator_cancels_is_not_requested_again() {
+    let network = Network::start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let mut island = Island::start(&network).await;
+    let chat = json!({"model": "echo", "messages": [{"role": "user", "content": "hi"}]});
+    let (answered, ()) = tokio::join!(network.call(Method::POST, "/chat/completions").json(&chat).send(), async {
+        let job = island.take().await.key.job_id;
+        let reason = json!({"reason": "it blocks the network"});
+        assert_eq!(admin.post(&format!("/jobs/{job}/cancel"), &reason).await.0, 200);
+    });
+    let answered = answered.expect("answer");
+    assert_eq!((answered.status().as_u16(), &answered.headers()["x-should-retry"]), (500, &"false".parse().expect("a value")));
+    let error = answered.text().await.expect("text");
+    assert!(error.contains("cancelled by an operator of the network (cancelled_by_operator)"), "{error}");
+}
+
+#[tokio::test]
 async fn an_operator_cancels_a_job_of_another_account() {
     let network = Network::start().await;
     let operator = operator(&network).await;

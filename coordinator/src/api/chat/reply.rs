@@ -17,7 +17,7 @@ use crate::{
         jobs::follow::{CancelOnDrop, Events, Followed},
     },
     execution::job_handle::JobHandle,
-    job::Job,
+    job::{CANCELLED_BY_OPERATOR, Job},
 };
 
 /// What is known of a reply before its first part.
@@ -82,7 +82,11 @@ pub(in crate::api) fn problem(code: &str, message: &str) -> ApiError {
         "invalid_input" => Code::InvalidInput,
         "deadline_exceeded" => Code::JobTimeout,
         "no_island_available" => Code::NoIslandAvailable,
-        _ => return ApiError::new(Code::JobFailed, format!("{message} ({code})")),
+        _ => {
+            let failed = ApiError::new(Code::JobFailed, format!("{message} ({code})"));
+            // An operator who ends a job that harms the network does not want it again.
+            return if code == CANCELLED_BY_OPERATOR { failed.never_repeated() } else { failed };
+        }
     };
     ApiError::new(code, message)
 }
