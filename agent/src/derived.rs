@@ -6,6 +6,7 @@
 use std::{
     collections::HashMap,
     fs, io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::SystemTime,
@@ -170,9 +171,17 @@ fn name(engine: &Engine, cargo: &CargoSpec, digest: Digest) -> String {
     format!("{}-{}", digest.hex(), &settings[..16])
 }
 
-/// Whether the file exists; marks it as used.
+/// Whether the file exists; marks it as used. The time of one that has another name is the original's, by which the
+/// cache recognizes what it has hashed, and a coordinator on this machine, too.
 fn touch(path: &Path) -> bool {
-    fs::File::open(path).and_then(|file| file.set_modified(SystemTime::now())).is_ok()
+    let Ok(about) = fs::metadata(path) else { return false };
+    is_of_another(&about)
+        || fs::File::open(path).and_then(|file| file.set_modified(SystemTime::now())).is_ok()
+}
+
+/// Whether the file has another name elsewhere, and takes no space.
+fn is_of_another(about: &fs::Metadata) -> bool {
+    about.nlink() > 1
 }
 
 /// Moves a finished file into the store, read-only, and removes the least recently used files beyond the limit.
@@ -181,12 +190,13 @@ fn keep(made: &Path, path: &Path, dir: &Path) -> io::Result<()> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
         let (entry, about) = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?)))?;
-        if about.is_file() && entry != path {
+        if about.is_file() && entry != path && !is_of_another(&about) {
             files.push((about.modified()?, about.len(), entry));
         }
     }
     files.sort_by_key(|(used, ..)| std::cmp::Reverse(*used));
-    let mut kept = fs::metadata(path)?.len();
+    let about = fs::metadata(path)?;
+    let mut kept = if is_of_another(&about) { 0 } else { about.len() };
     for (_, bytes, file) in files {
         kept += bytes;
         if kept > KEPT_BYTES {
@@ -250,5 +260,43 @@ mod tests {
         let (old, young) = (sparse("old", KEPT_BYTES / 2, 100), sparse("young", KEPT_BYTES / 2, 10));
         keep(&sparse("made", KEPT_BYTES / 4, 0), &dir.path().join("new"), dir.path()).expect("keep");
         assert!(!old.exists() && young.exists() && dir.path().join("new").exists());
+    }
+
+    #[test]
+    fn a_file_that_is_adopted_keeps_its_time_of_modification() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let adopted = dir.path().join("adopted");
+        fs::create_dir(&adopted).expect("a folder");
+        let source = dir.path().join("module.wasm");
+        let built = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+        let file = fs::File::create(&source).expect("create a file");
+        file.set_modified(built).expect("set its time");
+        let modified = |path: &Path| fs::metadata(path).and_then(|about| about.modified()).expect("a time");
+        let digest = island_cache::digest_of(b"");
+        // The second job uses what the first one adopted.
+        let paths = [(); 2].map(|()| adopt(&adopted, &source, digest).expect("adopted"));
+        assert_eq!(paths[0], paths[1]);
+        assert_eq!(modified(&source), built);
+        // The original is gone. From now on the time says when it was used.
+        fs::remove_file(&source).expect("removed");
+        assert!(touch(&paths[0]));
+        assert!(modified(&paths[0]) > built);
+    }
+
+    #[test]
+    fn files_that_take_no_space_are_neither_counted_nor_removed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let kept = dir.path().join("kept");
+        fs::create_dir(&kept).expect("a folder");
+        let original = dir.path().join("original");
+        let file = fs::File::create(&original).expect("create a file");
+        file.set_len(2 * KEPT_BYTES).expect("set its size");
+        file.set_modified(SystemTime::UNIX_EPOCH).expect("set its time");
+        fs::hard_link(&original, kept.join("link")).expect("a link");
+        let (old, made) = (kept.join("old"), kept.join("made"));
+        fs::write(&old, "x").expect("write");
+        fs::hard_link(&original, &made).expect("a link");
+        keep(&made, &kept.join("new"), &kept).expect("keep");
+        assert!(old.exists() && kept.join("link").exists() && kept.join("new").exists());
     }
 }

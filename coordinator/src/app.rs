@@ -27,7 +27,7 @@ use crate::{
     metrics::{self, Metrics},
     network::Network,
     oidc::Provider,
-    server::{self, Certificate, CertificateError},
+    server::{self, Certificate, CertificateError, Port},
     storage::{
         Store, StoreError,
         file_lock::{FileLock, LockError},
@@ -107,7 +107,8 @@ pub struct App {
 }
 
 impl App {
-    /// Opens everything and begins to resume the open jobs. `soft` requests an orderly stop, `hard` an immediate one.
+    /// Opens everything and begins to resume the open jobs. Takes its port first, and accepts connections on it at the end.
+    /// `soft` requests an orderly stop, `hard` an immediate one.
     pub async fn build(
         config: &Config,
         clock: Clock,
@@ -118,7 +119,8 @@ impl App {
         let certificate = config.http.tls.as_ref().map(Certificate::load).transpose()?;
         let sender = webhooks::Sender::new(&config.webhooks).map_err(BuildError::Webhooks)?;
         let provider = provider(config)?;
-        let listener = listen_on(config.http.listen).await?;
+        let unavailable = |source| BuildError::Listen { address: config.http.listen, source };
+        let port = Port::take(config.http.listen).map_err(unavailable)?;
         warn_of_plain_text(config);
         let lock = FileLock::acquire(&config.database)?;
         let store = Store::open(&config.database).await?;
@@ -195,6 +197,8 @@ impl App {
         execution.spawn_task(Batches { api: api.clone(), stop: soft.clone(), end: stop_jobs.clone() }.run());
         spawn_webhooks(config, &execution, sender, &stop_jobs);
         let router = api::router(api, access, console(config));
+        // Not before: a connection that nobody answers yet waits, and one that is refused goes to another coordinator.
+        let listener = port.listen().map_err(unavailable)?;
         Ok(Self {
             listener,
             certificate,

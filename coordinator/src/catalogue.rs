@@ -103,10 +103,11 @@ impl Catalogue {
         let mut catalogue = Self::default();
         let mut faults = Vec::new();
         let mut unbuilt = Vec::new();
+        let mut hashes = artifacts::Hashes::default();
         for path in paths {
             let text = fs::read_to_string(&path)
                 .map_err(|source| CatalogueError::Read { path: path.clone(), source })?;
-            match file::parse(&path, dir, &text, Origin::Operator) {
+            match file::parse(&path, dir, &text, Origin::Operator, &mut hashes) {
                 Ok(None) => unbuilt.push(path.file_stem().unwrap_or_default().to_string_lossy().into_owned()),
                 Ok(Some((cargo, places))) => catalogue.add(cargo, &path, places, &mut faults),
                 Err(found) => faults.extend(found),

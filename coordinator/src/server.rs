@@ -1,6 +1,7 @@
 //! Serves a router over HTTP/1.1, with a limit on connections and on every time that a client determines: that of a
 //! request's head, and that for which it may not read what is sent.
 
+mod port;
 mod tls;
 
 use std::{
@@ -28,6 +29,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::util::MapRequest;
 
+pub(crate) use port::Port;
 pub use tls::CertificateError;
 pub(crate) use tls::{Certificate, expires};
 

@@ -17,7 +17,10 @@ use island_protocol::{
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::{Notify, watch},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{clock, identity::Identity};
@@ -31,6 +34,9 @@ const FRESH_MS: u64 = 10_000;
 const SHORTEST_MS: u64 = 1_000;
 /// Time between two renewals if the coordinator does not know this Island.
 const WHEN_UNKNOWN: Duration = Duration::from_mins(1);
+/// Time to wait for renewed credentials before valid ones that are stored are used. Attempts of the last run may not
+/// publish before, and their leases expire.
+const STORED_AFTER: Duration = Duration::from_secs(2);
 /// Time between two polls whether the owner has confirmed the code.
 pub const POLL_EVERY: Duration = Duration::from_secs(1);
 
@@ -43,6 +49,9 @@ pub enum CredentialsError {
     /// Not enrolled, and there is no API key to enroll with.
     #[error("not enrolled; run `island-agent enroll --coordinator URL`")]
     NoApiKey,
+    /// The coordinator did not answer in the time after which stored credentials are used.
+    #[error("no answer from the coordinator yet")]
+    NoAnswer,
     /// The code was not confirmed.
     #[error("the code was not confirmed within ten minutes")]
     NotPaired,
@@ -179,8 +188,8 @@ impl Enrollment {
 }
 
 impl Credentials {
-    /// Obtains credentials: the stored ones, renewed if the coordinator can be reached, or new ones by enrolling. Waits as long as the
-    /// coordinator cannot be reached. Returns `None` if stopped.
+    /// Obtains credentials: the stored ones, renewed if the coordinator answers soon, or new ones by enrolling. Without
+    /// valid ones, waits as long as the coordinator cannot be reached. Returns `None` if stopped.
     pub async fn obtain(
         identity: Arc<Identity>,
         enrollment: &Enrollment,
@@ -192,7 +201,13 @@ impl Credentials {
         let kept = read(&path).filter(|kept| kept.api_url == enrollment.api_url);
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5), u32::MAX);
         loop {
-            let obtained = request(&http, &identity, enrollment, kept.is_some()).await;
+            let valid = kept.clone().filter(|kept| kept.credentials.expires_at > clock::now());
+            let asked = request(&http, &identity, enrollment, kept.is_some());
+            let obtained = if valid.is_some() {
+                timeout(STORED_AFTER, asked).await.unwrap_or(Err(CredentialsError::NoAnswer))
+            } else {
+                asked.await
+            };
             let error = match obtained {
                 Ok(credentials) => {
                     let fresh = StoredCredentials::new(enrollment.api_url.clone(), credentials);
@@ -201,9 +216,14 @@ impl Credentials {
                 }
                 Err(error) => error,
             };
-            if let Some(kept) = kept.clone().filter(|kept| kept.credentials.expires_at > clock::now()) {
+            if let Some(valid) = valid {
                 tracing::warn!(error = %Chain(&error), "using the stored credentials");
-                return Ok(Some(Self::new(identity, http, path, Kept::of_file(kept))));
+                let credentials = Self::new(identity, http, path, Kept::of_file(valid));
+                if matches!(error, CredentialsError::NoAnswer) {
+                    // With the time that a slow coordinator needs.
+                    credentials.renew_now();
+                }
+                return Ok(Some(credentials));
             }
             if !error.is_transient() {
                 return Err(error);
@@ -252,7 +272,12 @@ impl Credentials {
                     }
                 }
             }
-            match self.renew().await {
+            let renewed = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                renewed = self.renew() => renewed,
+            };
+            match renewed {
                 Ok(()) => tracing::info!("renewed the fabric credentials"),
                 Err(error) => {
                     tracing::warn!(error = %Chain(&error), "cannot renew the fabric credentials");

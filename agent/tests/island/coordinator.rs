@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
+    mem::replace,
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -61,6 +62,10 @@ pub(crate) struct Received {
     pub(crate) denied: BTreeSet<AttemptKey>,
     /// Whether lease renewals stay unanswered.
     pub(crate) is_silent: bool,
+    /// Whether each lease renewal is answered only when the next one has arrived.
+    pub(crate) is_late: bool,
+    /// Whether requests for credentials stay unanswered.
+    pub(crate) is_mute: bool,
     /// Versions that the coordinator states; with `None` its answer has its message version alone.
     pub(crate) versions: Option<Versions>,
     /// Why registrations are refused, if so.
@@ -147,10 +152,18 @@ impl Coordinator {
             let mut messages = fabric.subscribe(subject).await.expect("subscribe");
             let (fabric, seen, changed) = (fabric.clone(), Arc::clone(&seen), changed.clone());
             tasks.spawn(async move {
+                let mut late = None;
                 while let Some(message) = messages.next().await {
                     let answer = answer(&seen, &message, lease_ms);
                     changed.send_modify(|number| *number += 1);
-                    if let (Some(reply), Some(answer)) = (message.reply, answer) {
+                    let is_late = seen.lock().expect("no panic under this lock").is_late;
+                    let due = message.reply.zip(answer);
+                    let due = if is_late && message.subject.as_str() == subjects::LEASE {
+                        replace(&mut late, due)
+                    } else {
+                        due
+                    };
+                    if let Some((reply, answer)) = due {
                         fabric.publish(reply, answer.into()).await.expect("answer");
                     }
                 }
@@ -168,6 +181,10 @@ impl Coordinator {
         let given = Arc::new(AtomicUsize::new(0));
         let (counter, state) = (Arc::clone(&given), Arc::clone(&seen));
         let give = move || async move {
+            let is_mute = state.lock().expect("no panic under this lock").is_mute;
+            if is_mute {
+                std::future::pending::<()>().await;
+            }
             counter.fetch_add(1, Ordering::Relaxed);
             let expires_at = now().plus_ms(credentials_ms);
             let elsewhere = state.lock().expect("no panic under this lock").nats_url.clone();

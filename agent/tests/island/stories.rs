@@ -366,6 +366,28 @@ async fn an_island_that_cannot_renew_publishes_nothing_until_it_can() {
     assert_completed(&island.coordinator.end(key).await, "x", 300);
 }
 
+#[tokio::test]
+async fn a_renewal_does_not_wait_for_the_answers_to_the_last_one() {
+    let island = Island::with_lease(1500).await;
+    let key = island.run(&assignment(json!({"prompt": "x", "max_tokens": 300, "delay_ms": 20}))).await;
+    island.coordinator.tokens(key, 3).await;
+    island.coordinator.seen().is_late = true;
+    // Without an answer in most of a lease it would publish nothing more.
+    assert_completed(&island.coordinator.end(key).await, "x", 300);
+}
+
+#[tokio::test]
+async fn an_agent_whose_coordinator_does_not_answer_starts_with_the_stored_credentials() {
+    let mut island = Island::start().await;
+    island.kill_agent();
+    island.coordinator.seen().is_mute = true;
+    let given = island.coordinator.given();
+    island.start_agent().await;
+    let key = island.run(&assignment(json!({"prompt": "x", "max_tokens": 5}))).await;
+    assert_completed(&island.coordinator.end(key).await, "x", 5);
+    assert_eq!(island.coordinator.given(), given);
+}
+
 /// Waits for `count` more heartbeats.
 async fn beats(island: &Island, count: usize) {
     let wanted = island.coordinator.seen().heartbeats.len() + count;

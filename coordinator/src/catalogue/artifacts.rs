@@ -1,6 +1,12 @@
 //! The files of a Cargo: one model, a repository, and further files.
 
-use std::{fs, io, ops::Range, path::Path};
+use std::{
+    collections::HashMap,
+    fs, io,
+    ops::Range,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
 
 use island_protocol::{artifact::Artifact, digest::Digest};
 use serde::Deserialize;
@@ -142,7 +148,7 @@ pub(super) fn is_inside(path: &str) -> bool {
 }
 
 /// Fills in hash and length of a file that `make cargos` built on this machine; they are not known before the build.
-fn measure(check: &Checker<'_>, artifact: &mut Artifact) {
+fn measure(check: &mut Checker<'_>, artifact: &mut Artifact) {
     if check.origin == Origin::Publisher {
         return;
     }
@@ -152,7 +158,30 @@ fn measure(check: &Checker<'_>, artifact: &mut Artifact) {
     let Ok(metadata) = fs::metadata(&path) else { return };
     artifact.size_bytes.get_or_insert(metadata.len());
     if artifact.sha256.is_none() {
-        artifact.sha256 = built_hash(&path, &metadata).or_else(|| hash(&path).ok());
+        artifact.sha256 = check.hashes.of(&path, &metadata);
+    }
+}
+
+/// The hashes of local files. Several Cargos share an image, which is read once for all of them.
+#[derive(Debug, Default)]
+pub(super) struct Hashes(HashMap<PathBuf, (Stamp, Digest)>);
+
+/// What differs if a file was changed: its length, time of modification in seconds and nanoseconds, and inode.
+type Stamp = (u64, i64, i64, u64);
+
+impl Hashes {
+    /// The hash of a file: the one that the build wrote beside it, or that of its content.
+    fn of(&mut self, path: &Path, metadata: &fs::Metadata) -> Option<Digest> {
+        if let Some(digest) = built_hash(path, metadata) {
+            return Some(digest);
+        }
+        let stamp = (metadata.len(), metadata.mtime(), metadata.mtime_nsec(), metadata.ino());
+        if let Some((_, digest)) = self.0.get(path).filter(|(known, _)| *known == stamp) {
+            return Some(*digest);
+        }
+        let digest = hash(path).ok()?;
+        self.0.insert(path.to_owned(), (stamp, digest));
+        Some(digest)
     }
 }
 

@@ -17,7 +17,7 @@ use toml::Spanned;
 
 use super::{
     Fault,
-    artifacts::{self, ArtifactFile, RepositoryFile},
+    artifacts::{self, ArtifactFile, Hashes, RepositoryFile},
     cargo,
     cargo::Cargo,
     lines::line_of,
@@ -97,6 +97,8 @@ pub(super) struct Checker<'a> {
     faults: Vec<Fault>,
     /// Whether a file that `make cargos` builds is missing.
     pub(super) unbuilt: bool,
+    /// Of the files that were read so far.
+    pub(super) hashes: &'a mut Hashes,
 }
 
 impl Checker<'_> {
@@ -106,15 +108,16 @@ impl Checker<'_> {
     }
 }
 
-/// Parses and checks one file; relative `file://` addresses are resolved against `dir`. Returns `None` if the file is
-/// valid but a file that it needs is not built.
+/// Parses and checks one file; relative `file://` addresses are resolved against `dir`, and local files that are not in
+/// `hashes` are hashed. Returns `None` if the file is valid but a file that it needs is not built.
 pub(super) fn parse(
     path: &Path,
     dir: &Path,
     text: &str,
     origin: Origin,
+    hashes: &mut Hashes,
 ) -> Result<Option<(Cargo, Places)>, Vec<Fault>> {
-    let mut check = Checker { path, text, origin, faults: Vec::new(), unbuilt: false };
+    let mut check = Checker { path, text, origin, faults: Vec::new(), unbuilt: false, hashes };
     let file: CargoFile = match toml::from_str(text) {
         Ok(file) => file,
         Err(error) => {

@@ -25,7 +25,9 @@ const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 /// Reads a manifest. Schemas of tasks are those of the catalogue in `dir`.
 pub(crate) fn read(dir: &Path, text: &str) -> Result<Cargo, Vec<Fault>> {
-    let read = file::parse(Path::new(NAME), dir, text, Origin::Publisher)?;
+    // No file of a publisher is hashed.
+    let mut hashes = artifacts::Hashes::default();
+    let read = file::parse(Path::new(NAME), dir, text, Origin::Publisher, &mut hashes)?;
     // No file of it is built on this machine.
     let unbuilt = || Fault { file: NAME.into(), line: 1, message: "a file is not built".to_owned() };
     read.map(|(cargo, _)| cargo).ok_or_else(|| vec![unbuilt()])

@@ -89,6 +89,31 @@ fn unbuilt_cargos_are_left_out_and_built_files_get_their_hash() {
 }
 
 #[test]
+fn a_file_is_hashed_once() {
+    let (_folder, path) = folder(&[("built/image.tar", "hello".to_owned())]);
+    let image = path.join("built/image.tar");
+    let mut hashes = artifacts::Hashes::default();
+    let mut read = |slug: &str| {
+        let text = cargo_toml(slug, 1, "model_url = \"file://built/image.tar\"");
+        let parsed = file::parse(&path.join("a.toml"), &path, &text, Origin::Operator, &mut hashes);
+        let (cargo, _) = parsed.expect("valid").expect("built");
+        cargo.spec.artifacts[0].sha256.expect("a hash")
+    };
+    let first = read("a");
+    let modified = |time| {
+        let file = fs::File::options().append(true).open(&image).expect("open");
+        file.set_modified(time).expect("set its time");
+    };
+    // Another content of the same length and time would show in the hash if it were read.
+    let written = fs::metadata(&image).and_then(|about| about.modified()).expect("a time");
+    fs::write(&image, "jello").expect("write");
+    modified(written);
+    assert_eq!(read("b"), first);
+    modified(written + std::time::Duration::from_secs(1));
+    assert_ne!(read("c"), first, "a file that was changed is read again");
+}
+
+#[test]
 fn every_problem_is_reported_with_file_and_line() {
     let unknown = cargo_toml("a", 1, "tint = \"red\"");
     assert_eq!(faults(&[("a.toml", unknown)]).len(), 1);

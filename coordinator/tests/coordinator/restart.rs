@@ -1,7 +1,14 @@
 //! A coordinator or a fabric that restarts.
 
-use island_coordinator::{app::App, clock::Clock};
+use std::io::ErrorKind;
+
+use island_coordinator::{
+    app::{App, BuildError},
+    clock::Clock,
+};
 use island_daemon::chain::Chain;
+use island_testing::port::free_port;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -10,6 +17,7 @@ use crate::{
         database::ON_POSTGRES,
         island::{Island, completed, token},
         network::{Event, Network},
+        soon,
     },
 };
 
@@ -187,4 +195,47 @@ async fn a_coordinator_stops_in_order_while_a_write_waits_for_the_database() {
     assert!(island.end_until_answered(run.key, run.first_event + 1, completed(1, 1)).await.committed);
     assert_eq!(network.job(&id).await["status"], "completed");
     network.audit().await;
+}
+
+#[tokio::test]
+async fn a_coordinator_that_is_starting_refuses_connections() {
+    let mut network = Network::start().await;
+    network.down().await;
+    network.nats.down();
+    network.config.http.listen = ([127, 0, 0, 1], free_port()).into();
+    let address = network.config.http.listen;
+    // In place of the fabric: it accepts a connection, and then says nothing.
+    let silent = TcpListener::bind(("127.0.0.1", network.nats.port)).await.expect("the fabric's port");
+    let (config, soft) = (network.config.clone(), CancellationToken::new());
+    let stop = soft.clone();
+    let starting = tokio::spawn(async move {
+        App::build(&config, Clock::System, stop, CancellationToken::new())
+            .await
+            .map(|app| tokio::spawn(app.run()))
+    });
+    let waiting = soon("a connection to the fabric", silent.accept()).await.expect("accepted");
+    let refused = TcpStream::connect(address).await.expect_err("nobody would answer");
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
+    assert!(!starting.is_finished(), "it waits for the fabric");
+
+    drop((waiting, silent));
+    network.nats.up();
+    let running = soon("its start", starting).await.expect("no panic");
+    let running = running.unwrap_or_else(|error| panic!("{}", Chain(&error)));
+    network.url = format!("http://{address}/api/v1");
+    network.get("/account").await;
+    soft.cancel();
+    soon("its end", running).await.expect("no panic").expect("served");
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_reported_before_the_fabric_is_waited_for() {
+    let mut network = Network::start().await;
+    network.down().await;
+    network.nats.down();
+    let other = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    network.config.http.listen = other.local_addr().expect("an address");
+    let (soft, hard) = (CancellationToken::new(), CancellationToken::new());
+    let built = App::build(&network.config, Clock::System, soft, hard).await;
+    assert!(matches!(built, Err(BuildError::Listen { .. })), "{built:?}");
 }
