@@ -304,12 +304,13 @@ fn logs(config: &Config, job: Option<&str>) -> ExitCode {
     }
     let text = |(name, _, path): &&(String, _, PathBuf)| {
         let text = std::fs::read_to_string(path).unwrap_or_else(|error| format!("read {name}: {error}\n"));
-        format!("== {name}\n{}\n", printable(&text))
+        format!("== {name}\n{text}\n")
     };
     print(&matching.iter().map(text).collect::<String>())
 }
 
-/// Removes control characters: the text of a job must not control the owner's terminal.
+/// Removes control characters: texts of jobs, and of a coordinator that the owner does not know yet, must not control the
+/// owner's terminal.
 fn printable(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control() || matches!(letter, '\n' | '\t')).collect()
 }
@@ -321,7 +322,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 fn print(text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
+    match io::stdout().write_all(printable(text).as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
@@ -337,7 +338,7 @@ fn fail(error: &(dyn Error + 'static), config: &Config) -> ExitCode {
 }
 
 fn complain(error: &dyn std::fmt::Display, code: ExitCode) -> ExitCode {
-    let _ = writeln!(io::stderr(), "island-agent: {error}");
+    let _ = writeln!(io::stderr(), "island-agent: {}", printable(&error.to_string()));
     code
 }
 

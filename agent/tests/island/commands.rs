@@ -4,8 +4,11 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::{
     fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpListener,
     path::Path,
     process::{Command, Output, Stdio},
+    thread,
 };
 
 #[cfg(target_os = "linux")]
@@ -116,7 +119,7 @@ fn enrolling_and_leaving_as_root_use_the_rights_of_the_folders_owner() {
 #[test]
 fn a_coordinator_elsewhere_is_not_used_without_encryption() {
     let state = tempfile::tempdir().expect("temporary folder");
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let url = format!("http://0.0.0.0:{}", listener.local_addr().expect("address").port());
     for command in ["enroll", "run", "leave"] {
         let ran = agent(state.path(), &[command, "--coordinator", &url]);
@@ -126,4 +129,55 @@ fn a_coordinator_elsewhere_is_not_used_without_encryption() {
     }
     listener.set_nonblocking(true).expect("nonblocking");
     assert!(listener.accept().is_err(), "nothing connected");
+}
+
+/// Answers one request after another with these statuses and bodies, each on a connection of its own.
+fn answering(listener: TcpListener, answers: [(&'static str, &'static str); 2]) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        for (status, body) in answers {
+            let (mut connection, _) = listener.accept().expect("a connection");
+            let mut request = BufReader::new(connection.try_clone().expect("the same connection"));
+            let (mut line, mut length) = (String::new(), 0);
+            while request.read_line(&mut line).expect("a head") > 2 {
+                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().expect("a length");
+                }
+                line.clear();
+            }
+            request.read_exact(&mut vec![0; length]).expect("a body");
+            let head = format!(
+                "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                body.len()
+            );
+            connection
+                .write_all(head.as_bytes())
+                .and_then(|()| connection.write_all(body.as_bytes()))
+                .expect("answer");
+        }
+    })
+}
+
+/// Whoever enrolls a machine, often as root, does not know the coordinator yet.
+#[test]
+fn a_coordinator_cannot_control_the_terminal_of_who_enrolls() {
+    let state = tempfile::tempdir().expect("temporary folder");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let url = format!("http://{}", listener.local_addr().expect("address"));
+    let coordinator = answering(
+        listener,
+        [
+            ("200 OK", r#"{"data": {"code": "ABC\u001b[2JDEF", "expires_at": "2100-01-01T00:00:00Z"}}"#),
+            (
+                "403 Forbidden",
+                r#"{"error": {"code": "forbidden", "message": "not\u001b]0;title\u0007 you\u009b2J"}}"#,
+            ),
+        ],
+    );
+    let ran = agent(state.path(), &["enroll", "--coordinator", &url]);
+    assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+    let (shown, complaint) = (text(&ran.stdout), text(&ran.stderr));
+    assert!(shown.contains("ABC[-2JDEF") && complaint.contains("not]0;title you2J"), "{ran:?}");
+    let commands = |text: &str| text.contains(|letter: char| letter.is_control() && letter != '\n');
+    assert!(!commands(&shown) && !commands(&complaint), "{ran:?}");
+    coordinator.join().expect("both were requested");
 }
