@@ -29,7 +29,7 @@ use super::{
     one_job::Ability,
 };
 use crate::{
-    catalogue::{Cargo, choice::IMAGE_MODELS},
+    catalogue::{Cargo, choice::is_image_model},
     storage::idempotency::IMAGES,
 };
 use reply::Reply;
@@ -124,7 +124,7 @@ fn choose(api: &Api, request: &Generation, allowed: &Allowed) -> Result<Arc<Carg
         Kind::Edit => EDITS_IMAGES,
     };
     let catalogue = api.execution.context().catalogue();
-    if let Some(model) = request.model.as_deref().filter(|model| !IMAGE_MODELS.contains(model)) {
+    if let Some(model) = request.model.as_deref().filter(|model| !is_image_model(model)) {
         let cargo = ability.named(&catalogue, model)?;
         if !request.suits(&cargo) {
             let message = format!("the model {model} needs a mask");

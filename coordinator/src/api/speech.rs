@@ -87,7 +87,7 @@ async fn answer(api: &Arc<Api>, caller: Caller, speech: Speech) -> Result<Respon
 /// The Cargo with this name. For OpenAI's names: the nearest of the operators' that an Island can serve, those with several voices first.
 fn choose(api: &Api, model: &str, allowed: &Allowed) -> Result<Arc<Cargo>, ApiError> {
     let catalogue = api.execution.context().catalogue();
-    if !choice::VOICE_MODELS.contains(&model) {
+    if !choice::is_voice_model(model) {
         return SPEAKS.named(&catalogue, model);
     }
     // `None` sorts first, so compare its presence first.

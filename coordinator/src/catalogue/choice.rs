@@ -69,12 +69,22 @@ fn undated(name: &str) -> &str {
     cut.unwrap_or(name)
 }
 
-/// Model names of OpenAI that clients of `/images/generations` send by default. They mean any Cargo that makes images.
-pub(crate) const IMAGE_MODELS: [&str; 6] =
+/// Model names of OpenAI that clients of `/images/generations` send by default.
+const IMAGE_MODELS: [&str; 6] =
     ["dall-e-2", "dall-e-3", "gpt-image-1", "gpt-image-1-mini", "gpt-image-1.5", "auto"];
 
-/// Model names of OpenAI for speech. They mean any Cargo that speaks.
-pub(crate) const VOICE_MODELS: [&str; 3] = ["tts-1", "tts-1-hd", "gpt-4o-mini-tts"];
+/// Model names of OpenAI for speech.
+const VOICE_MODELS: [&str; 3] = ["tts-1", "tts-1-hd", "gpt-4o-mini-tts"];
+
+/// Whether a name is one of OpenAI's for models that make images, with or without a date. They mean any Cargo that does.
+pub(crate) fn is_image_model(name: &str) -> bool {
+    IMAGE_MODELS.contains(&undated(name))
+}
+
+/// Whether a name is one of OpenAI's for models that speak, with or without a date. They mean any Cargo that does.
+pub(crate) fn is_voice_model(name: &str) -> bool {
+    VOICE_MODELS.contains(&undated(name))
+}
 
 /// Whether a name is one of OpenAI's for models that moderate. They mean any Cargo that does.
 pub(crate) fn is_moderation_model(name: &str) -> bool {
@@ -89,8 +99,8 @@ pub(crate) fn is_ranking_model(name: &str) -> bool {
 /// Whether a name means a model of the network's choice, so that no account may publish a Cargo of that name.
 pub(super) fn is_reserved(name: &str) -> bool {
     name == SHIPPED
-        || IMAGE_MODELS.contains(&name)
-        || VOICE_MODELS.contains(&name)
+        || is_image_model(name)
+        || is_voice_model(name)
         || is_moderation_model(name)
         || is_ranking_model(name)
         || speech::size_of(name).is_some()

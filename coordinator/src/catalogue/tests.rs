@@ -328,6 +328,19 @@ fn the_nearest_size_replaces_a_well_known_model_that_no_island_can_serve() {
 }
 
 #[test]
+fn names_of_others_for_speech_and_images_may_have_a_date() {
+    for name in ["tts-1", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15"] {
+        assert!(choice::is_voice_model(name) && choice::is_reserved(name), "{name}");
+    }
+    for name in ["dall-e-3", "gpt-image-1.5", "gpt-image-1.5-2025-12-16", "auto"] {
+        assert!(choice::is_image_model(name) && choice::is_reserved(name), "{name}");
+    }
+    for name in ["tts-1-2025", "supertonic-3", "dall-e-3-mine", "sdxl-base"] {
+        assert!(!choice::is_voice_model(name) && !choice::is_image_model(name), "{name}");
+    }
+}
+
+#[test]
 fn the_alias_of_a_well_known_model_is_used_where_it_can_be_served() {
     let (folder, _) = models();
     let text = cargo_toml("newest", 20_000, "aliases = [\"gpt-4o\", \"claude-sonnet-4\", \"mine\"]");

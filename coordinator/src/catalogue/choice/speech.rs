@@ -12,8 +12,9 @@ use crate::{catalogue::Cargo, placement::Nearness};
 const WELL_KNOWN: [(&str, u64); 3] =
     [("whisper-1", 800), ("gpt-4o-mini-transcribe", 500), ("gpt-4o-transcribe", u64::MAX)];
 
-/// The size that a name of OpenAI suggests.
+/// The size that a name of OpenAI suggests, with or without a date.
 pub(crate) fn size_of(name: &str) -> Option<u64> {
+    let name = super::undated(name);
     WELL_KNOWN.iter().find(|(known, _)| *known == name).map(|(_, size)| *size)
 }
 
@@ -78,6 +79,7 @@ mod tests {
         assert_eq!(chosen("whisper-1", &remote).as_deref(), Some("whisper-small"));
         assert_eq!(chosen("gpt-4o-mini-transcribe", &remote).as_deref(), Some("whisper-base"));
         assert_eq!(chosen("gpt-4o-transcribe", &remote).as_deref(), Some("whisper-large"));
+        assert_eq!(chosen("gpt-4o-mini-transcribe-2025-12-15", &remote).as_deref(), Some("whisper-base"));
         let near = [
             ("moonshine", Warm),
             ("whisper-tiny-en", Warm),
