@@ -12,7 +12,7 @@ use std::{
 
 use island_coordinator_client::Client;
 use island_integration::{Network, Options, expect::final_job, program};
-use island_protocol::job::JobStatus;
+use island_protocol::{api::publication::PublicationState, job::JobStatus};
 use island_testing::port::free_port;
 use serde_json::json;
 
@@ -71,6 +71,17 @@ fn blocks(document: &str, language: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// The commands that are shown with a prompt.
+fn typed(document: &str) -> Vec<String> {
+    let shown = blocks(document, "console");
+    shown
+        .iter()
+        .flat_map(|block| block.lines())
+        .filter_map(|line| line.strip_prefix("$ "))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The commands of these shell blocks, and those in a document's inline code that begin with one of our programs, `make` or `cargo`.
@@ -157,7 +168,8 @@ fn every_command_of_every_document_exists() {
     for document in listed.lines().filter(|path| !path.starts_with("docs/decisions/")) {
         let text = read(document);
         // `guide.rs` runs the blocks of this one as they are written.
-        let shell = if document == "docs/api.md" { Vec::new() } else { blocks(&text, "sh") };
+        let mut shell = if document == "docs/api.md" { Vec::new() } else { blocks(&text, "sh") };
+        shell.extend(typed(&text));
         for command in commands(&text, &shell) {
             checked += 1;
             if let Some(fault) = fault(&command, &targets, &packages) {
@@ -275,6 +287,28 @@ const JOB: &str = "0190f3f0-0000-7000-8000-000000000001";
 /// One that has not ended.
 const OPEN_JOB: &str = "0190f3f0-0000-7000-8000-000000000002";
 
+/// A Cargo that an account publishes.
+const PUBLISHED: &str = r#"slug = "SLUG"
+name = "Shout"
+description = "Repeats it louder."
+category = "utility"
+runtime_type = "wasm"
+price_per_job = 0.001
+required_vram_mb = 0
+required_ram_mb = 64
+model_url = "https://example.org/shout.wasm"
+model_hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+model_size_bytes = 120000
+[input_schema]
+type = "object"
+required = ["text"]
+properties = { text = { type = "string", maxLength = 10000 } }
+[output_schema]
+type = "object"
+[example]
+input = { text = "land ahoy" }
+"#;
+
 #[tokio::test]
 async fn the_operators_guide_administers_a_network() {
     let guide = read("docs/operators.md");
@@ -313,6 +347,24 @@ async fn the_operators_guide_administers_a_network() {
         ran += 1;
     }
     assert!(ran >= 18, "only {ran} commands");
+
+    // Those about what accounts publish: one Cargo is approved, another one rejected.
+    let mut ids = Vec::new();
+    for slug in ["shout-one", "shout-two"] {
+        let published = client.publish(PUBLISHED.replace("SLUG", slug)).await.expect("publish");
+        ids.push(published.id.to_string());
+    }
+    let review = typed(&guide);
+    assert_eq!(review.len(), 4, "{review:?}");
+    for line in review {
+        let id = if line.contains(" reject ") { &ids[1] } else { &ids[0] };
+        let words = shlex::split(&line.replace(" ID", &format!(" {id}"))).expect("a command");
+        island(&words.iter().skip(1).map(String::as_str).collect::<Vec<_>>());
+    }
+    let published = client.publications(10, 0).await.expect("the publications").data;
+    let state = |id: &str| published.iter().find(|one| one.id.to_string() == id).map(|one| one.state);
+    assert_eq!(state(&ids[0]), Some(PublicationState::Approved));
+    assert_eq!(state(&ids[1]), Some(PublicationState::Rejected));
     assert_eq!(final_job(&client, open_job).await.status, JobStatus::Cancelled);
 }
 
