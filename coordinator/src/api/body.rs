@@ -359,6 +359,17 @@ impl From<Map<String, Value>> for Fields {
     }
 }
 
+/// Whether a value of a field that only OpenRouter has restricts nothing. Its clients send such values by themselves; others are refused.
+fn is_no_restriction(name: &str, value: &Value) -> bool {
+    match name {
+        "allow_fallbacks" => value == true,
+        "require_parameters" | "zdr" | "enforce_distillable_text" => value == false,
+        "data_collection" => value == "allow",
+        "order" => value.as_array().is_some_and(Vec::is_empty),
+        _ => value.is_null(),
+    }
+}
+
 impl Fields {
     /// The fields as they were sent.
     pub(crate) fn values(&self) -> impl Iterator<Item = (&String, &Value)> {
@@ -373,17 +384,22 @@ impl Fields {
     /// The same with the preferences of the request as a value of their field, whether they are in this field, in that of the other name,
     /// as text in a form, or in the header. The header is for requests whose body has none.
     pub(crate) fn preferring(mut self) -> Result<Self, ApiError> {
-        let [field, alias] = PREFERENCE_FIELDS.map(|name| self.values.remove(name));
+        let [field, alias] =
+            PREFERENCE_FIELDS.map(|name| self.values.remove(name).filter(|given| !given.is_null()));
+        let is_of_openrouter = field.is_none() && alias.is_some();
         let read = |text: &[u8]| {
             let rule = "preferences must be a JSON object";
             parse(text).map_err(|_| ApiError::field(Code::ValidationError, PREFERENCE_FIELDS[0], rule))
         };
-        let given = match (field.or(alias).filter(|given| !given.is_null()), self.preferences.take()) {
+        let mut given = match (field.or(alias), self.preferences.take()) {
             (Some(Value::String(text)), _) => Some(read(text.as_bytes())?),
             (Some(given), _) => Some(given),
             (None, Some(header)) => Some(read(header.as_bytes())?),
             (None, None) => None,
         };
+        if is_of_openrouter && let Some(Value::Object(given)) = &mut given {
+            given.retain(|name, value| !is_no_restriction(name, value));
+        }
         self.values.extend(given.map(|given| (PREFERENCE_FIELDS[0].to_owned(), given)));
         Ok(self)
     }
@@ -520,6 +536,31 @@ mod tests {
         {
             let error = of(body, header).expect_err("not JSON").body().error;
             assert_eq!(error.param.as_deref(), Some("preferences"));
+        }
+    }
+
+    #[test]
+    fn fields_of_openrouter_that_restrict_nothing_are_left_out() {
+        let of = |body: Value| {
+            let mut values = fields(body).preferring().expect("JSON").values;
+            values.remove("preferences").expect("preferences")
+        };
+        let sent = serde_json::json!({
+            "allow_fallbacks": true, "require_parameters": false, "data_collection": "allow", "zdr": false,
+            "order": [], "only": null, "trusted": true
+        });
+        let trusted = serde_json::json!({"trusted": true});
+        assert_eq!(of(serde_json::json!({"provider": sent})), trusted);
+        assert_eq!(of(serde_json::json!({"provider": sent.to_string()})), trusted, "as text in a form");
+        assert_eq!(of(serde_json::json!({"preferences": sent})), sent, "they are no fields of ours");
+        for (name, value) in [
+            ("allow_fallbacks", serde_json::json!(false)),
+            ("require_parameters", serde_json::json!(true)),
+            ("data_collection", serde_json::json!("deny")),
+            ("order", serde_json::json!(["attic"])),
+        ] {
+            let kept = of(serde_json::json!({"provider": {name: value}}));
+            assert_eq!(kept[name], value, "it is refused when it is read");
         }
     }
 

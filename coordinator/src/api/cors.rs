@@ -23,6 +23,7 @@ pub(super) fn layer(origins: &[String]) -> CorsLayer {
         "x-ratelimit-remaining",
         "x-ratelimit-reset",
         "x-request-id",
+        "request-id",
         // Clients in a browser repeat, and pay, what would recur if they cannot read it.
         "x-should-retry",
     ];

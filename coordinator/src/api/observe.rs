@@ -15,6 +15,8 @@ use crate::metrics::Requests;
 
 /// Names the request in the log.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The name under which Anthropic's clients read the same.
+const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 /// Routes that load balancers call every few seconds; a trace of them shows nothing.
 const PROBES: [&str; 2] = ["/health", "/ready"];
 
@@ -66,6 +68,9 @@ pub(super) async fn observe(State(observer): State<Observer>, request: Request, 
     begun.answered(route, method.as_str(), status);
     // A UUID is a valid value.
     if let Ok(value) = HeaderValue::from_str(&id.to_string()) {
+        if route.is_some_and(|route| route.contains("/messages")) {
+            response.headers_mut().insert(ANTHROPIC_REQUEST_ID, value.clone());
+        }
         response.headers_mut().insert(REQUEST_ID, value);
     }
     response

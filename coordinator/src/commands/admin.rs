@@ -184,8 +184,25 @@ fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let widths: [usize; N] = std::array::from_fn(width);
     let mut lines = String::new();
     for row in rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{:width$}", printable(cell)));
         let _ = writeln!(lines, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
     lines
+}
+
+/// Replaces each control character, so that a text of an account cannot control the operator's terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_does_not_control_the_terminal() {
+        let rows =
+            [["e\u{9b}2J@example.org".to_owned(), "1".to_owned()], ["short".to_owned(), "2".to_owned()]];
+        assert_eq!(table(&rows), "e\u{fffd}2J@example.org  1\nshort             2\n");
+    }
 }

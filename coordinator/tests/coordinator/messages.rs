@@ -33,7 +33,9 @@ async fn a_whole_reply_has_blocks() {
         island.send(assignment.key, assignment.first_event, events).await;
         island.end(assignment.key, assignment.first_event + 3, completed(7, 3)).await;
     });
-    let body: Value = answer.expect("answer").json().await.expect("json");
+    let answer = answer.expect("answer");
+    assert_eq!(answer.headers()["request-id"], answer.headers()["x-request-id"], "as Anthropic's clients read it");
+    let body: Value = answer.json().await.expect("json");
     assert!(body["id"].as_str().expect("id").starts_with("msg_"));
     let thinking = json!({"type": "thinking", "thinking": "Hm.", "signature": ""});
     assert_eq!(body["content"], json!([thinking, {"type": "text", "text": "Hi."}]));
