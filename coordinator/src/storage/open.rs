@@ -17,7 +17,7 @@ use super::{
 use crate::{config::DatabaseUrl, metrics};
 
 /// Names of the pools that are measured.
-const READING: &str = "read";
+pub(super) const READING: &str = "read";
 pub(super) const COUNTING: &str = "count";
 
 /// Connections that read the embedded database.

@@ -1,5 +1,6 @@
 //! A pool of connections that measures how long statements wait for one and how long they take.
 
+use fail::fail_point;
 use futures::{
     FutureExt as _, StreamExt as _, TryStreamExt as _, future::BoxFuture, stream, stream::BoxStream,
 };
@@ -10,24 +11,27 @@ use sqlx::{
 };
 use tokio::time::Instant;
 
+use super::open::{COUNTING, READING};
 use crate::metrics::{PoolUse, Storage};
 
 /// Connections to the database. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
     connections: AnyPool,
+    /// What the pool is for, if it is measured.
+    name: Option<&'static str>,
     measured: Option<PoolUse>,
 }
 
 impl Pool {
     /// A pool that measures nothing.
     pub(super) fn new(connections: AnyPool) -> Self {
-        Self { connections, measured: None }
+        Self { connections, name: None, measured: None }
     }
 
     /// Measures the use of the pool under this name.
     pub(super) fn measured(self, metrics: &Storage, name: &'static str) -> Self {
-        Self { measured: Some(metrics.pool(name)), ..self }
+        Self { name: Some(name), measured: Some(metrics.pool(name)), ..self }
     }
 
     /// The pool itself.
@@ -37,6 +41,19 @@ impl Pool {
 
     /// Waits for a connection.
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Any>, Error> {
+        // Logged here, because not every caller logs what it repeats.
+        if self.name == Some(READING) {
+            fail_point!("store.read", |_| {
+                tracing::warn!("a read fails: a failure that a test injected");
+                Err(Error::PoolClosed)
+            });
+        }
+        if self.name == Some(COUNTING) {
+            fail_point!("store.count", |_| {
+                tracing::warn!("a counter fails: a failure that a test injected");
+                Err(Error::PoolClosed)
+            });
+        }
         let requested = Instant::now();
         let acquired = self.connections.acquire().await;
         if let Some(measured) = &self.measured {

@@ -1,6 +1,6 @@
 //! Failures injected into the running coordinator: every write to the database fails once, is committed without an
-//! answer, or ends the process before or after it; and the process ends at every message to an Island. Whatever
-//! happens, accepted jobs end, money adds up, and no slot is left.
+//! answer, or ends the process before or after it; every read and every use of a counter fails once; and the process ends
+//! at every message to an Island. Whatever happens, accepted jobs end, money adds up, and no slot is left.
 
 use std::{fs, time::Duration};
 
@@ -14,8 +14,11 @@ use crate::support::{
     soon,
 };
 
-/// Writes of a job and of the start of a coordinator, at most; a case is over when no further one is reached.
-const MAX_WRITES: u32 = 40;
+/// Runs of a case at most: a write, or some reads, of a job or of the start of a coordinator fail in each. A case is over when
+/// no further one is reached.
+const MAX_RUNS: u32 = 40;
+/// Reads that fail one after another: there are many more of them than writes.
+const READS: u32 = 6;
 /// Time in which the writes that no request awaits follow.
 const SETTLING: Duration = Duration::from_millis(300);
 
@@ -34,6 +37,8 @@ impl Case {
         let network = Network::start_process(|config| {
             config.jobs.heartbeat_ms = 1_000;
             config.jobs.lease_ms = 5_000;
+            // Requests are counted, and none is refused.
+            config.limits.requests_per_minute = 100_000;
         })
         .await;
         let mut island = Island::start(&network).await;
@@ -51,8 +56,9 @@ impl Case {
         }
     }
 
-    /// Two jobs, one after the other on the only slot, under these failures. Returns whether one of them was met.
-    async fn live_through(&mut self, failures: &str) -> bool {
+    /// Two jobs, one after the other on the only slot, under these failures, of which there are `count`. Returns whether one
+    /// of them was met.
+    async fn live_through(&mut self, failures: &str, count: u32) -> bool {
         self.network.kill();
         self.has_ended = !self.network.start_failing(failures).await;
         self.jobs.clear();
@@ -66,8 +72,8 @@ impl Case {
         self.ensure_running().await;
         let log = fs::read_to_string(self.network.path("coordinator.log")).expect("log");
         let is_met = self.has_ended || log.contains("injected");
-        if !is_met {
-            // A task that runs from time to time must not meet it during the check.
+        if !self.has_ended && (!is_met || count > 1) {
+            // A task that runs from time to time must not meet one during the check.
             self.network.kill();
             assert!(self.network.start_failing("").await, "it starts without failures");
         }
@@ -170,14 +176,19 @@ impl Case {
 
     /// Lets a place fail at its first, second, … use until it is not used that often.
     async fn every(&mut self, place: &str, action: &str) {
-        for passed in 0..MAX_WRITES {
-            let off = if passed == 0 { String::new() } else { format!("{passed}*off->") };
-            if !self.live_through(&format!("{place}={off}1*{action}->off")).await {
-                assert!(passed > 0, "{place} was never met");
+        self.every_few(place, 1, action).await;
+    }
+
+    /// Lets a place fail at its first `count` uses, at the next ones, … until it is not used that often.
+    async fn every_few(&mut self, place: &str, count: u32, action: &str) {
+        for run in 0..MAX_RUNS {
+            let off = if run == 0 { String::new() } else { format!("{}*off->", run * count) };
+            if !self.live_through(&format!("{place}={off}{count}*{action}->off"), count).await {
+                assert!(run > 0, "{place} was never met");
                 return;
             }
         }
-        panic!("{place} is used more than {MAX_WRITES} times");
+        panic!("{place} is used more than {} times", MAX_RUNS * count);
     }
 }
 
@@ -186,6 +197,13 @@ async fn every_write_may_fail_or_lose_its_answer() {
     let mut case = Case::prepare().await;
     case.every("store.commit", "return").await;
     case.every("store.committed", "return").await;
+}
+
+#[tokio::test]
+async fn every_read_and_every_counter_may_fail() {
+    let mut case = Case::prepare().await;
+    case.every_few("store.read", READS, "return").await;
+    case.every_few("store.count", READS, "return").await;
 }
 
 #[tokio::test]
