@@ -14,6 +14,7 @@ use async_nats::{
     connection::State,
 };
 use bytes::Bytes;
+use fail::fail_point;
 use futures::StreamExt as _;
 use island_daemon::latest::Latest;
 use island_protocol::{
@@ -210,6 +211,9 @@ impl Fabric {
         let mut answers = client.subscribe(inbox.clone()).await.map_err(FabricError::Subscribe)?;
         let sent = client.publish_with_reply_and_headers(subject.to_owned(), inbox, headers, payload);
         sent.await.map_err(unpublished)?;
+        fail_point!("request.sent", |action| {
+            if action.is_none() { island_daemon::failpoint::crash(None) } else { Err(FabricError::TimedOut) }
+        });
         let end = tokio::time::sleep(timeout);
         tokio::pin!(end);
         let mut heard = false;
@@ -222,6 +226,13 @@ impl Fabric {
                 return Err(FabricError::NobodyThere);
             }
             heard = true;
+            fail_point!("request.answered", |action| {
+                if action.is_none() {
+                    island_daemon::failpoint::crash(None)
+                } else {
+                    Err(FabricError::TimedOut)
+                }
+            });
             if take(serde_json::from_slice(&answer.payload).map_err(FabricError::Json)?) {
                 return Ok(());
             }

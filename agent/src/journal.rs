@@ -96,6 +96,7 @@ impl Journal {
     }
 
     fn read(path: &Path) -> io::Result<Record> {
+        fail_point!("journal.read", |_| Err(rustix::io::Errno::IO.into()));
         serde_json::from_slice(&fs::read(path)?).map_err(io::Error::from)
     }
 
