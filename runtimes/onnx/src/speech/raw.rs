@@ -10,6 +10,7 @@ use island_runtimes_kit::{
         stream::Stream,
     },
     job::{Answer, Job},
+    keys::FEATURE_EXTRACTOR,
     media::sound,
     speech::{
         ctc::normalise,
@@ -23,6 +24,7 @@ use serde_json::{Value, json};
 
 use crate::{
     seq2seq::{Encoded, Seq2Seq},
+    settings::sampling_rate,
     task::Loader,
     text::seq2seq::start,
 };
@@ -53,7 +55,7 @@ impl Raw {
             decoder: Seq2Seq::load(loader)?,
             tokens: Tokens::load(&loader.repository)?,
             settings: Settings::load(&loader.repository)?.by_default(1).checked()?,
-            rate: settings.get("sampling_rate").and_then(Value::as_u64).unwrap_or(16_000) as u32,
+            rate: sampling_rate(FEATURE_EXTRACTOR.file, &settings)?.unwrap_or(16_000),
             // A file without the setting has the default of its class.
             normalises: settings.get("do_normalize").and_then(Value::as_bool).unwrap_or(settings.is_object()),
         })

@@ -11,7 +11,7 @@ use ndarray::{Array2, Array3, Ix4};
 use serde_json::{Value, json};
 
 use super::entities::{Entity, Found};
-use crate::task::Loader;
+use crate::{settings::read, task::Loader};
 
 /// Maximum number of types of one job.
 const MAX_LABELS: usize = 100;
@@ -42,22 +42,16 @@ struct Word {
 impl Gliner {
     /// Loads a repository with the settings of `gliner_config.json`.
     pub fn load(loader: &Loader<'_>, settings: &Value) -> Result<Self, EngineError> {
-        let number = |name: &str, otherwise: u64| {
-            settings.get(name).and_then(Value::as_u64).unwrap_or(otherwise) as usize
-        };
-        let mark = |name: &str, otherwise: &str| {
-            settings.get(name).and_then(Value::as_str).unwrap_or(otherwise).to_owned()
-        };
         GLINER.check(settings)?;
+        let (width, longest) = (size(settings, "max_width", 12, 64)?, size(settings, "max_len", 384, 8192)?);
+        let marks = [mark(settings, "ent_token", "<<ENT>>")?, mark(settings, "sep_token", "<<SEP>>")?];
         let graph = loader.graph(&["model"])?;
         if !graph.takes("span_idx") {
-            return Err(invalid_model("this GLiNER scores tokens instead of spans, which is not supported"));
+            return Err(invalid_model(format!(
+                "{} does not take span_idx: it scores tokens instead of spans, which is not supported",
+                graph.name()
+            )));
         }
-        let (width, longest) = (number("max_width", 12), number("max_len", 384));
-        if !(1..=64).contains(&width) || !(1..=8192).contains(&longest) {
-            return Err(invalid_model("gliner_config.json has sizes out of range"));
-        }
-        let marks = [mark("ent_token", "<<ENT>>"), mark("sep_token", "<<SEP>>")];
         Ok(Self { tokens: Tokens::load(&loader.repository)?, graph, width, longest, marks })
     }
 
@@ -220,11 +214,38 @@ fn words(letters: &[char]) -> Vec<Word> {
     words
 }
 
+/// A number of words from 1 to `most`.
+fn size(settings: &Value, name: &str, otherwise: usize, most: usize) -> Result<usize, EngineError> {
+    let words = |value: &Value| value.as_u64().map(|words| words as usize).filter(|n| (1..=most).contains(n));
+    Ok(read(GLINER.file, settings, name, words)?.unwrap_or(otherwise))
+}
+
+fn mark(settings: &Value, name: &str, otherwise: &str) -> Result<String, EngineError> {
+    Ok(read(GLINER.file, settings, name, Value::as_str)?.unwrap_or(otherwise).to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn settings_of_another_kind_or_out_of_range_are_refused() {
+        let width = |value: &Value| {
+            size(&json!({"max_width": value}), "max_width", 12, 64).map_err(|error| error.message())
+        };
+        assert_eq!((width(&json!(64)), width(&Value::Null)), (Ok(64), Ok(12)));
+        for value in [json!("12"), json!(0), json!(65), json!(1.5)] {
+            let wanted = format!("gliner_config.json: max_width = {value} is not supported");
+            assert_eq!(width(&value), Err(wanted));
+        }
+        let marked = |value: Value| {
+            mark(&json!({"ent_token": value}), "ent_token", "<<ENT>>").map_err(|error| error.message())
+        };
+        assert_eq!(marked(json!("[E]")), Ok("[E]".to_owned()));
+        assert_eq!(marked(json!(7)), Err("gliner_config.json: ent_token = 7 is not supported".to_owned()));
+    }
 
     #[test]
     fn a_label_that_is_named_twice_is_read_once() {

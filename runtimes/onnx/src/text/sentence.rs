@@ -8,7 +8,7 @@ use island_runtimes_kit::{
 };
 use serde_json::{Map, Value};
 
-use crate::task::Loader;
+use crate::{settings::read, task::Loader};
 
 /// Begins the names of the reference's own classes.
 const LIBRARY: &str = "sentence_transformers.";
@@ -46,18 +46,14 @@ impl Sentences {
     ) -> Result<Self, EngineError> {
         let named = loader.repository.json(library.file)?.unwrap_or_default();
         library.check(&named)?;
-        let settings = network_settings(&loader.repository, network)?;
+        let (file, settings) = network_settings(&loader.repository, network)?;
         if settings.get("do_lower_case").and_then(Value::as_bool).unwrap_or(false) {
             tokens.lower_case()?;
         }
-        let most = settings.get("max_seq_length").and_then(Value::as_u64).map(|most| most as usize);
-        let prompts = loader.setting("prompts", &named).and_then(Value::as_object).cloned();
-        let prompts = prompts.unwrap_or_default();
-        let default_prompt = loader.setting("default_prompt_name", &named).and_then(Value::as_str);
-        if let Some(name) = default_prompt.filter(|name| !prompts.contains_key(*name)) {
-            return Err(unsupported(library.file, "default_prompt_name", &name.into()));
-        }
-        let default_prompt = default_prompt.map(str::to_owned);
+        let most = max_seq_length(file, &settings)?;
+        let setting = |key| loader.setting(key, &named).unwrap_or(&Value::Null);
+        let (prompts, default_prompt) =
+            prompts(library.file, setting("prompts"), setting("default_prompt_name"))?;
         Ok(Self { max_length: tokens.max_length_by(most), prompts, default_prompt, library: named })
     }
 
@@ -67,15 +63,40 @@ impl Sentences {
     }
 }
 
-fn network_settings(repository: &Repository, table: &Table) -> Result<Value, EngineError> {
+/// The maximum length of a network.
+fn max_seq_length(file: &str, settings: &Value) -> Result<Option<usize>, EngineError> {
+    read(file, settings, "max_seq_length", |most| most.as_u64().map(|most| most as usize))
+}
+
+/// Prompts by name, and the name of the one before texts for which a job names none.
+fn prompts(
+    file: &str,
+    prompts: &Value,
+    default: &Value,
+) -> Result<(Map<String, Value>, Option<String>), EngineError> {
+    let is_text = |prompt: &Value| prompt.is_string() || prompt.is_null();
+    let named = match prompts {
+        Value::Null => Map::new(),
+        Value::Object(named) if named.values().all(is_text) => named.clone(),
+        _ => return Err(unsupported(file, "prompts", prompts)),
+    };
+    match default {
+        Value::Null => Ok((named, None)),
+        Value::String(name) if named.contains_key(name) => Ok((named, Some(name.clone()))),
+        _ => Err(unsupported(file, "default_prompt_name", default)),
+    }
+}
+
+/// The file with the settings of a network, and the settings; null if there is none.
+fn network_settings(repository: &Repository, table: &Table) -> Result<(&'static str, Value), EngineError> {
     for file in NETWORKS {
         let settings = repository.json(file)?.unwrap_or_default();
         table.check_at(file, &settings)?;
         if settings.as_object().is_some_and(|keys| !keys.is_empty()) {
-            return Ok(settings);
+            return Ok((file, settings));
         }
     }
-    Ok(Value::Null)
+    Ok((table.file, Value::Null))
 }
 
 /// The name of a module's class; empty if it is not the reference's: a repository's own code may have classes of the same names.
@@ -123,7 +144,7 @@ mod tests {
         let roberta = ("sentence_roberta_config.json", json!({"max_seq_length": 12}));
         let of = |files: &[(&str, Value)]| {
             let (_folder, repository) = repository(files);
-            network_settings(&repository, &TRANSFORMER).expect("known")
+            network_settings(&repository, &TRANSFORMER).expect("known").1
         };
         assert_eq!(of(std::slice::from_ref(&roberta))["max_seq_length"], 12);
         assert_eq!(of(&[("sentence_bert_config.json", json!({})), roberta.clone()])["max_seq_length"], 12);
@@ -138,6 +159,33 @@ mod tests {
         let embeds =
             repository(&[("sentence_bert_config.json", json!({"transformer_task": "feature-extraction"}))]);
         network_settings(&embeds.1, &RANKING_TRANSFORMER).expect_err("it does not rank");
+    }
+
+    #[test]
+    fn settings_of_another_kind_are_refused() {
+        const FILE: &str = "config_sentence_transformers.json";
+        let of = |all: Value, default: Value| prompts(FILE, &all, &default).map_err(|error| error.message());
+        assert_eq!(of(Value::Null, Value::Null), Ok((Map::new(), None)));
+        let query = json!({"query": "find: ", "plain": null});
+        let (named, default) = of(query.clone(), json!("query")).expect("prompts");
+        assert_eq!((Value::Object(named), default.as_deref()), (query.clone(), Some("query")));
+        for (key, all, default) in [
+            ("prompts", json!(["find: "]), Value::Null),
+            ("prompts", json!({"query": 5}), Value::Null),
+            ("default_prompt_name", query.clone(), json!("other")),
+            ("default_prompt_name", query, json!(true)),
+        ] {
+            let value = if key == "prompts" { &all } else { &default };
+            let wanted = format!("{FILE}: {key} = {value} is not supported");
+            assert_eq!(of(all.clone(), default.clone()).expect_err("another kind"), wanted);
+        }
+        let most = |value: Value| {
+            let settings = json!({"max_seq_length": value});
+            max_seq_length("sentence_bert_config.json", &settings).map_err(|error| error.message())
+        };
+        assert_eq!((most(json!(12)), most(Value::Null)), (Ok(Some(12)), Ok(None)));
+        let refused = most(json!("12")).expect_err("a text");
+        assert_eq!(refused, "sentence_bert_config.json: max_seq_length = \"12\" is not supported");
     }
 
     #[test]

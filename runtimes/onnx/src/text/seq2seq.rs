@@ -10,6 +10,7 @@ use island_runtimes_kit::{
         stream::Stream,
     },
     job::{Answer, Job, parse_input},
+    keys::unsupported,
     pipeline::Pipeline,
     text::tokens::{self, Tokens},
 };
@@ -91,12 +92,13 @@ fn load(loader: &Loader<'_>, task: Option<&str>) -> Result<Box<dyn Pipeline>, En
     let kind = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
     let all = config.get("task_specific_params").and_then(Value::as_object).cloned().unwrap_or_default();
     let specific = task.and_then(|task| all.get(task)).cloned().unwrap_or_default();
-    let prefix = loader.setting("prefix", &specific).or_else(|| config.get("prefix")).and_then(Value::as_str);
+    let prefix = stated_prefix(loader.setting("prefix", &specific).or_else(|| config.get("prefix")))?;
     let settings = Settings::load(&loader.repository)?.by_default(4).over(&specific)?.checked()?;
     if matches!((kind, task), ("t5" | "mt5", Some("translation"))) {
         for (name, pair) in &all {
             if name.starts_with("translation_") {
                 settings.clone().over(pair)?.checked()?;
+                stated_prefix(pair.get("prefix"))?;
             }
         }
     }
@@ -111,12 +113,21 @@ fn load(loader: &Loader<'_>, task: Option<&str>) -> Result<Box<dyn Pipeline>, En
     Ok(Box::new(Rewriter {
         encoder: loader.graph(&["encoder_model"])?,
         decoder: Seq2Seq::load(loader)?,
-        prefix: prefix.unwrap_or_default().to_owned(),
+        prefix,
         tokens,
         settings,
         languages,
         longest,
     }))
+}
+
+/// The model's prompt before a text, as its settings state it.
+fn stated_prefix(stated: Option<&Value>) -> Result<String, EngineError> {
+    match stated {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(prefix)) => Ok(prefix.clone()),
+        Some(other) => Err(unsupported("config.json", "prefix", other)),
+    }
 }
 
 impl Rewriter {
@@ -136,7 +147,7 @@ impl Rewriter {
                 let pair = pair.ok_or_else(|| {
                     invalid_input(format!("the model does not translate {source} to {target}"))
                 })?;
-                let prefix = pair.get("prefix").and_then(Value::as_str).unwrap_or_default();
+                let prefix = stated_prefix(pair.get("prefix"))?;
                 let options = self.settings.clone().over(pair)?.with(input)?;
                 Ok((self.ids(&format!("{prefix}{text}"), truncate)?, options))
             }
@@ -248,4 +259,18 @@ pub fn start(options: &Options) -> Result<Vec<u32>, EngineError> {
         let message = "neither generation_config.json nor config.json has decoder_start_token_id";
         invalid_model(message)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_that_is_no_text_is_refused() {
+        let of = |stated: Option<&Value>| stated_prefix(stated).map_err(|error| error.message());
+        assert_eq!(of(Some(&json!("translate: "))), Ok("translate: ".to_owned()));
+        assert_eq!((of(None), of(Some(&Value::Null))), (Ok(String::new()), Ok(String::new())));
+        let refused = of(Some(&json!(["translate: "]))).expect_err("a list");
+        assert_eq!(refused, "config.json: prefix = [\"translate: \"] is not supported");
+    }
 }

@@ -3,6 +3,7 @@
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job, parse_input},
+    keys::unsupported,
     pipeline::Pipeline,
     text::{
         scores,
@@ -10,7 +11,7 @@ use island_runtimes_kit::{
     },
 };
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     batch::{Batcher, Row, output},
@@ -48,13 +49,19 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let graph = loader.text_graph(&tokens)?;
     let ids = loader.repository.config.get("label2id").and_then(Value::as_object);
     let ids = ids.ok_or_else(|| invalid_model("config.json: label2id is missing"))?;
-    let entails = ids.iter().find(|(label, _)| label.to_lowercase().starts_with("entail"));
+    let entailment = entailment(ids)?;
     let classes = ids.len();
     graph.graph().require_numbers("logits", classes, "the classes of label2id in config.json")?;
-    // As in the reference if no label is named so: the last one.
-    let entailment =
-        entails.and_then(|(_, id)| id.as_u64()).map_or(classes.saturating_sub(1), |id| id as usize);
     Ok(Box::new(ZeroShot { tokens, graph, entailment, classes }))
+}
+
+/// The class of entailment; as in the reference the last one if no label is named so.
+fn entailment(ids: &Map<String, Value>) -> Result<usize, EngineError> {
+    let last = ids.len().saturating_sub(1);
+    let entails = ids.iter().find(|(label, _)| label.to_lowercase().starts_with("entail"));
+    let Some((label, id)) = entails else { return Ok(last) };
+    let class = id.as_u64().map(|id| id as usize).filter(|class| *class <= last);
+    class.ok_or_else(|| unsupported("config.json", &format!("label2id.{label}"), id))
 }
 
 impl Pipeline for ZeroShot {
@@ -102,5 +109,24 @@ impl Pipeline for ZeroShot {
 
     fn graphs(&self) -> Vec<String> {
         vec![self.graph.graph().name().to_owned()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_class_of_entailment_is_one_of_the_classes() {
+        let of = |ids: Value| entailment(ids.as_object().expect("ids")).map_err(|error| error.message());
+        assert_eq!(of(json!({"CONTRADICTION": 0, "Entailment": 1, "NEUTRAL": 2})), Ok(1));
+        assert_eq!(of(json!({"LABEL_0": 0, "LABEL_1": 1})), Ok(1), "the last one");
+        for id in [json!(3), json!("2"), json!(0.5), json!(-1)] {
+            let refused =
+                of(json!({"contradiction": 0, "entailment": id, "neutral": 1})).expect_err("no class");
+            assert_eq!(refused, format!("config.json: label2id.entailment = {id} is not supported"));
+        }
     }
 }

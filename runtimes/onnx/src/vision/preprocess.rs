@@ -7,7 +7,7 @@ use image::{RgbImage, imageops};
 use island_runtimes_graph::{Feeds, Graph, filled};
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
-    keys::{IMAGE_PROCESSOR, PROCESSOR},
+    keys::{IMAGE_PROCESSOR, PROCESSOR, unsupported},
     media::resize::{Filter, resize},
     repository::Repository,
 };
@@ -17,6 +17,7 @@ use serde_json::Value;
 pub mod processor_defaults;
 pub mod size;
 
+use crate::settings::read;
 use processor_defaults::ProcessorDefaults;
 use size::{Rule, Side};
 
@@ -27,6 +28,9 @@ const MAX_PIXELS: u64 = 16 << 20;
 /// Maximum number of pixels between the two steps of a resize.
 const MAX_BETWEEN: u64 = 64 << 20;
 const FILE: &str = "preprocessor_config.json";
+/// Settings that are one number.
+const NUMBERS: [&str; 6] =
+    ["rescale_factor", "max_size", "size_divisor", "size_divisibility", "ensure_multiple_of", "crop_pct"];
 
 /// Preprocessing of an image.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,6 +105,9 @@ impl Preprocessor {
         let file = file.get("image_processor").filter(|inner| inner.is_object()).unwrap_or(file);
         let processor_defaults = ProcessorDefaults::of(file)?;
         IMAGE_PROCESSOR.check(file)?;
+        for name in NUMBERS {
+            read(FILE, file, name, |value| value.as_f64().filter(|number| (*number as f32).is_finite()))?;
+        }
         let flag = |name: &str, otherwise| file.get(name).and_then(Value::as_bool).unwrap_or(otherwise);
         let rule = if flag("do_resize", true) { Some(processor_defaults.rule(file)?) } else { None };
         let filter = match file.get("resample").and_then(Value::as_u64) {
@@ -133,8 +140,8 @@ impl Preprocessor {
         } else {
             [1.0; 3]
         };
-        if !scale.is_finite() || std.contains(&0.0) || last.contains(&0.0) {
-            return Err(invalid_model(format!("{FILE} scales pixels by 0 or by an invalid number")));
+        if std.contains(&0.0) || last.contains(&0.0) {
+            return Err(unsupported(FILE, "image_std", file.get("image_std").unwrap_or(&Value::Null)));
         }
         let page = processor_defaults.page(file)?.map(|size| Page {
             size,
@@ -344,18 +351,14 @@ fn filled_up(pixels: Array4<f32>, pad: Option<(u32, u32)>) -> Array4<f32> {
 }
 
 fn channels(file: &Value, name: &str) -> Result<Option<[f32; 3]>, EngineError> {
-    let Some(value) = file.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
-    let numbers: Vec<f32> = match value {
-        Value::Array(numbers) => {
-            numbers.iter().filter_map(Value::as_f64).map(|number| number as f32).collect()
-        }
-        one => one.as_f64().map(|number| number as f32).into_iter().collect(),
+    let number = |value: &Value| value.as_f64().map(|number| number as f32).filter(|n| n.is_finite());
+    let of_channels = |value: &Value| match value.as_array().map(Vec::as_slice) {
+        None => number(value).map(|one| [one; 3]),
+        Some([one]) => number(one).map(|one| [one; 3]),
+        Some([red, green, blue]) => Some([number(red)?, number(green)?, number(blue)?]),
+        Some(_) => None,
     };
-    match numbers[..] {
-        [one] => Ok(Some([one; 3])),
-        [red, green, blue] if numbers.iter().all(|number| number.is_finite()) => Ok(Some([red, green, blue])),
-        _ => Err(invalid_model(format!("{FILE}: {name} is not three numbers"))),
-    }
+    read(FILE, file, name, of_channels)
 }
 
 /// A side within the limits of an input.

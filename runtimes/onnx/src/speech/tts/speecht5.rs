@@ -8,7 +8,7 @@ use island_runtimes_graph::{Feed, Feeds, Graph, Results, filled};
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job},
-    keys::unsupported,
+    keys::{FEATURE_EXTRACTOR, unsupported},
     pipeline::Pipeline,
     speech::features,
 };
@@ -19,11 +19,14 @@ use serde_json::Value;
 use super::{characters::Characters, speaker};
 use crate::{
     seq2seq::{Cache, Seq2Seq},
+    settings::sampling_rate,
     task::Loader,
 };
 
 /// The vocoder: in the repository, or as a repository of its own in a folder.
 const VOCODERS: [&str; 4] = ["decoder_postnet_and_vocoder", "vocoder", "vocoder/onnx/model", "vocoder/model"];
+/// The settings of such a repository.
+const VOCODER: &str = "vocoder/config.json";
 
 /// A loaded model.
 #[derive(Debug)]
@@ -97,8 +100,11 @@ impl SpeechT5 {
             ));
         }
         let settings = features(&loader.repository)?;
-        let of_vocoder = loader.repository.json("vocoder/config.json")?.unwrap_or_default();
-        let rate = [&of_vocoder, &settings].into_iter().find_map(|file| file.get("sampling_rate")?.as_u64());
+        let of_vocoder = loader.repository.json(VOCODER)?.unwrap_or_default();
+        let rate = match sampling_rate(VOCODER, &of_vocoder)? {
+            None => sampling_rate(FEATURE_EXTRACTOR.file, &settings)?,
+            stated => stated,
+        };
         Ok(Self {
             encoder: graph(&["encoder_model"], "encoder")?,
             decoder,
@@ -107,7 +113,7 @@ impl SpeechT5 {
             speaker: speaker::of_cargo(loader, sizes.speaker)?,
             bounds: Bounds::of(&loader.settings, sizes)?,
             sizes,
-            rate: rate.filter(|rate| (1..=384_000).contains(rate)).unwrap_or(16_000) as u32,
+            rate: rate.unwrap_or(16_000),
         })
     }
 

@@ -10,7 +10,7 @@ use ndarray::Array2;
 use serde_json::Value;
 
 use super::letters::Letters;
-use crate::task::Loader;
+use crate::{settings::sampling_rate, task::Loader};
 
 /// A loaded model.
 #[derive(Debug)]
@@ -23,11 +23,11 @@ pub struct Vits {
 impl Vits {
     /// Loads a repository.
     pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
-        let rate = loader.repository.config.get("sampling_rate").and_then(Value::as_u64);
+        let rate = sampling_rate("config.json", &loader.repository.config)?;
         Ok(Self {
             graph: loader.graph(&["model"])?,
             letters: Letters::load(&loader.repository)?,
-            rate: rate.unwrap_or(16_000) as u32,
+            rate: rate.unwrap_or(16_000),
         })
     }
 }

@@ -174,11 +174,18 @@ pub fn pair_only(file: &Value, name: &str) -> Result<Option<(Side, Side)>, Engin
 
 /// Refuses a size in a form that no class has: its default would be used instead.
 pub fn check(size: &Value) -> Result<(), EngineError> {
-    const SIDES: [&str; 6] = ["height", "width", "shortest_edge", "longest_edge", "max_height", "max_width"];
+    const SIDES: [&str; 6] = ["height", "width", "max_height", "max_width", "shortest_edge", "longest_edge"];
     let is_known = match size {
         Value::Null | Value::Number(_) => true,
         Value::Array(sides) => sides.len() == 2,
-        Value::Object(sides) => SIDES.iter().any(|side| sides.contains_key(*side)),
+        Value::Object(sides) => {
+            let given = SIDES.map(|side| sides.get(side).filter(|value| !value.is_null()));
+            let [height, width, max_height, max_width, ..] = given.map(|side| side.is_some());
+            given.iter().any(Option::is_some)
+                && given.iter().flatten().all(|side| side.is_number())
+                && height == width
+                && max_height == max_width
+        }
         _ => false,
     };
     if is_known { Ok(()) } else { Err(unsupported(FILE, "size", size)) }
@@ -196,6 +203,11 @@ mod tests {
         for (name, value) in [
             ("size", json!("48")),
             ("size", json!({"edge": 48})),
+            ("size", json!({"shortest_edge": "48"})),
+            ("size", json!({"height": 48, "width": "48"})),
+            ("size", json!({"height": 48})),
+            ("size", json!({"max_width": 48, "longest_edge": 60})),
+            ("size", json!({"height": null, "width": null})),
             ("size", json!([48])),
             ("crop_size", json!({"shortest_edge": 48})),
             ("crop_size", json!("48")),
@@ -207,6 +219,30 @@ mod tests {
             let refused = Preprocessor::of(&file).expect_err("unknown form").message();
             assert_eq!(refused, format!("preprocessor_config.json: {name} = {value} is not supported"));
         }
+    }
+
+    #[test]
+    fn numbers_of_another_kind_are_refused() {
+        for (name, value) in [
+            ("rescale_factor", json!("0.5")),
+            ("max_size", json!([60])),
+            ("ensure_multiple_of", json!("14")),
+            ("size_divisor", json!(true)),
+            ("crop_pct", json!("0.9")),
+            ("image_mean", json!([0.5, null, 0.5, 0.5])),
+            ("image_mean", json!([0.5, "0.5", 0.5])),
+            ("image_mean", json!([])),
+            ("image_std", json!("0.5")),
+            ("image_std", json!([0.5, 0, 0.5])),
+        ] {
+            let mut file = json!({"image_processor_type": "ViTImageProcessor", "size": 48});
+            file[name] = value.clone();
+            let refused = Preprocessor::of(&file).expect_err("another kind").message();
+            assert_eq!(refused, format!("preprocessor_config.json: {name} = {value} is not supported"));
+        }
+        let plain =
+            json!({"image_processor_type": "ViTImageProcessor", "crop_pct": null, "image_std": [0.5]});
+        assert_eq!(Preprocessor::of(&plain).expect("null counts as absent").levels.std, [0.5; 3]);
     }
 
     fn target(file: Value, size: (u32, u32)) -> (u32, u32) {
