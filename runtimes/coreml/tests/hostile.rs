@@ -452,6 +452,21 @@ fn invalid_programs_are_rejected_with_a_reason() {
         );
         assert!(refusal(&blob).contains("not among the Cargo's files"), "{}", refusal(&blob));
     }
+    for (kind, parameter, value) in [
+        ("gelu", "mode", "ERF"),
+        ("pad", "mode", "wrap"),
+        ("resample", "coordinates_mode", "pixels"),
+        ("resample", "sampling_mode", "bicubic"),
+        ("resample", "padding_mode", "wrap"),
+    ] {
+        let chosen = format!(
+            r#"string m = const()[name = string("m"), val = string("{value}")];
+            tensor<fp32, [2, 3]> y = {kind}(x = x, coordinates = x, {parameter} = m)[name = string("y")];"#
+        );
+        let why = refusal(&chosen);
+        let wanted = format!("{kind} \"y\": its parameter {parameter} = {value:?} is not supported");
+        assert!(why.contains(&wanted), "{why}");
+    }
     let many = format!("tensor<fp32, [{}]> y = relu(x = x)[name = string(\"y\")];", ["1"; 17].join(", "));
     let error = text::parse(&program(&many)).expect_err("refused");
     assert!(error.why.contains("more than 16 dimensions"), "{error}");

@@ -21,7 +21,7 @@ use crate::{
         Networks, Parts, Processor,
         graphs::{self, Graphs},
     },
-    repository::Repository,
+    repository::{Repository, typed},
     request::{Adapter, Defaults, Request},
     schedule,
     text::prompt::{Encoder, Prompts},
@@ -334,8 +334,7 @@ fn schedule_of(
     config.extend(settings.scheduler.clone());
     let config = Value::Object(config);
     SCHEDULER.check(&config)?;
-    let mut config = schedule::Config::deserialize(config)
-        .map_err(|error| invalid_model("invalid scheduler/scheduler_config.json").because(error))?;
+    let mut config: schedule::Config = typed(SCHEDULER.file, config)?;
     config.of_pipeline = of_pipeline;
     Ok(config)
 }

@@ -20,6 +20,7 @@ use island_protocol::{
     job::{Failure, FailureCode},
 };
 use island_runtimes_api::{Phase, RunContext};
+use island_runtimes_kit::keys::unsupported;
 use llama_cpp_2::{
     context::{
         LlamaContext,
@@ -106,11 +107,13 @@ impl Options {
 
 fn pooling(cargo: &CargoSpec, header: &Header) -> Result<LlamaPoolingType, Failure> {
     let must = "the engine setting pooling must be \"mean\", \"cls\" or \"lasttoken\"";
-    match cargo.engine.get("pooling").map(|setting| setting.as_str().unwrap_or_default()) {
-        Some("mean") => Ok(LlamaPoolingType::Mean),
-        Some("cls") => Ok(LlamaPoolingType::Cls),
-        Some("lasttoken") => Ok(LlamaPoolingType::Last),
-        Some(_) => Err(rejected(must)),
+    match cargo.engine.get("pooling") {
+        Some(setting) => match setting.as_str() {
+            Some("mean") => Ok(LlamaPoolingType::Mean),
+            Some("cls") => Ok(LlamaPoolingType::Cls),
+            Some("lasttoken") => Ok(LlamaPoolingType::Last),
+            _ => Err(unsupported("[engine]", "pooling", setting).followed_by(must).into()),
+        },
         None => match number(header, "pooling_type") {
             Some(1) => Ok(LlamaPoolingType::Mean),
             Some(2) => Ok(LlamaPoolingType::Cls),

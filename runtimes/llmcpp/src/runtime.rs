@@ -13,6 +13,7 @@ use island_protocol::{
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
 };
 use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
+use island_runtimes_kit::keys::{Form, check_engine, unsupported};
 use island_runtimes_template::{Conversation, Offer};
 use island_runtimes_worker::launch::GpuGrant;
 use llama_cpp_2::{context::params::KvCacheType, sampling::LlamaSampler, token::LlamaToken};
@@ -42,6 +43,19 @@ const VERSION: &str = "0.1.160";
 const USUAL_CONTEXT: u32 = 4096;
 /// Share of the memory limit for cached keys and values.
 const CACHE_SHARE: u64 = 4;
+
+/// Keys of `[engine]`, beside `drafts`, which has values of two kinds, and those that coordinators and agents read.
+const KEYS: [(&str, Form); 8] = [
+    ("defaults", Form::Table),
+    ("kv_cache", Form::Text),
+    ("lora_scale", Form::Number),
+    ("pooling", Form::Text),
+    ("normalize", Form::Flag),
+    ("prompts", Form::Table),
+    ("default_prompt_name", Form::Text),
+    // On Islands whose simulated engine runs the Cargo otherwise.
+    ("simulated", Form::Flag),
+];
 
 /// Settings of the engine.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,6 +107,7 @@ impl Llmcpp {
     ) -> Result<Self, Failure> {
         let unusable =
             |error: &dyn std::fmt::Display| Failure::of_host(FailureCode::InternalError, error.to_string());
+        check_settings(&settings.cargo)?;
         let backend = backend::start().map_err(|error| unusable(&error))?;
         let slots = settings.slots.max(1);
         if let Some(purpose) = Purpose::of(&settings.cargo) {
@@ -521,15 +536,35 @@ fn choices(options: EngineOptions, slots: u32, types: &[KvCacheType]) -> Vec<Eng
         .collect()
 }
 
+/// Rejects settings of a Cargo that the engine lacks, or with another value: they would be passed over.
+fn check_settings(cargo: &CargoSpec) -> Result<(), Failure> {
+    let mut others = cargo.engine.clone();
+    if let Some(others) = others.as_object_mut() {
+        others.remove("drafts");
+    }
+    check_engine(&others, &KEYS)?;
+    kv_cache_types(cargo)?;
+    drafts(cargo)?;
+    adapter_scale(cargo)?;
+    let prompt = cargo.engine.get("default_prompt_name").filter(|name| !name.is_null());
+    let text = |name: &Value| cargo.engine.get("prompts")?.get(name.as_str()?)?.as_str();
+    match prompt.filter(|&name| text(name).is_none()) {
+        Some(absent) => Err(refused("default_prompt_name", absent, "it must be the name of one of prompts")),
+        None => Ok(()),
+    }
+}
+
+fn refused(key: &str, value: &Value, must: &str) -> Failure {
+    unsupported("[engine]", key, value).followed_by(must).into()
+}
+
 /// How a Cargo allows cached keys and values to be stored: its setting `kv_cache`, `f16` or `q8_0`.
 fn kv_cache_types(cargo: &CargoSpec) -> Result<&'static [KvCacheType], Failure> {
-    match cargo.engine.get("kv_cache").map(|setting| setting.as_str().unwrap_or_default()) {
-        None | Some("f16") => Ok(&[KvCacheType::F16]),
+    let Some(setting) = cargo.engine.get("kv_cache") else { return Ok(&[KvCacheType::F16]) };
+    match setting.as_str() {
+        Some("f16") => Ok(&[KvCacheType::F16]),
         Some("q8_0") => Ok(&[KvCacheType::F16, KvCacheType::Q8_0]),
-        Some(_) => {
-            let message = "the engine setting kv_cache must be \"f16\" or \"q8_0\"";
-            Err(Failure::of_job(FailureCode::ModelRejected, message))
-        }
+        _ => Err(refused("kv_cache", setting, "it must be \"f16\" or \"q8_0\"")),
     }
 }
 
@@ -539,10 +574,7 @@ fn drafts(cargo: &CargoSpec) -> Result<DraftMode, Failure> {
         None | Some(Value::Bool(true)) => Ok(DraftMode::Measured),
         Some(Value::Bool(false)) => Ok(DraftMode::Never),
         Some(setting) if setting == "always" => Ok(DraftMode::Always),
-        Some(_) => {
-            let message = "the engine setting drafts must be true, false or \"always\"";
-            Err(Failure::of_job(FailureCode::ModelRejected, message))
-        }
+        Some(setting) => Err(refused("drafts", setting, "it must be true, false or \"always\"")),
     }
 }
 
@@ -550,9 +582,8 @@ fn drafts(cargo: &CargoSpec) -> Result<DraftMode, Failure> {
 fn adapter_scale(cargo: &CargoSpec) -> Result<f32, Failure> {
     let Some(setting) = cargo.engine.get("lora_scale") else { return Ok(1.0) };
     let scale = setting.as_f64().filter(|scale| (-10.0..=10.0).contains(scale));
-    scale.map(|scale| scale as f32).ok_or_else(|| {
-        Failure::of_job(FailureCode::ModelRejected, "the engine setting lora_scale must be from -10 to 10")
-    })
+    let must = "it must be a number from -10 to 10";
+    scale.map(|scale| scale as f32).ok_or_else(|| refused("lora_scale", setting, must))
 }
 
 fn check(path: &Path) -> Result<Header, Failure> {
@@ -642,6 +673,7 @@ fn trained_context(header: &Header) -> Option<u32> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::json;
 
     proptest! {
         #[test]
@@ -685,5 +717,35 @@ mod tests {
             [(16_384, half), (16_384, byte), (8192, half), (8192, byte), (4096, half), (4096, byte)]
         );
         assert!(kv_cache_types(&cargo("q4_0")).is_err());
+    }
+
+    #[test]
+    fn settings_that_the_engine_lacks_are_refused_with_their_value() {
+        let check = |engine: Value| {
+            let cargo = json!({"slug": "a", "runtime_type": "llmcpp", "engine": engine});
+            check_settings(&serde_json::from_value(cargo).expect("a Cargo"))
+        };
+        let known = json!({
+            "task": "text-generation", "reasoning": true, "continues": true, "kv_cache": "q8_0", "drafts": "always",
+            "lora_scale": 0.5, "defaults": {"temperature": 0}, "prompts": {"query": "find: "}, "default_prompt_name": "query",
+        });
+        check(known).expect("known settings");
+        check(Value::Null).expect("no settings");
+        for (key, value) in [
+            ("kv_caches", json!("q8_0")),
+            ("kv_cache", json!("q4_0")),
+            ("kv_cache", json!(8)),
+            ("drafts", json!("never")),
+            ("lora_scale", json!(11)),
+            ("lora_scale", json!("1")),
+            ("defaults", json!(["temperature"])),
+            ("normalize", json!(1)),
+            ("default_prompt_name", json!("query")),
+        ] {
+            let failure = check(json!({key: value})).expect_err("refused");
+            assert_eq!(failure.code, FailureCode::ModelRejected);
+            let wanted = format!("[engine]: {key} = {value} is not supported");
+            assert!(failure.message.starts_with(&wanted), "{}", failure.message);
+        }
     }
 }

@@ -47,7 +47,7 @@ fn elu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
 
 fn gelu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
-    match call.str_param("mode", "EXACT")?.as_str() {
+    match call.choice("mode", &["EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION"])? {
         "EXACT" => single(call.node("Gelu", &[&x.name], [])),
         "TANH_APPROXIMATION" => single(call.node("Gelu", &[&x.name], [text("approximate", "tanh")])),
         _ => {

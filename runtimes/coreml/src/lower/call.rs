@@ -1,5 +1,7 @@
 //! One operation: its arguments, and the nodes it becomes.
 
+use std::fmt::Debug;
+
 pub(super) use island_runtimes_graph::onnx::{Attr, text};
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
@@ -17,6 +19,11 @@ use crate::{
 const MAX_STEP: u64 = 1 << 20;
 /// Maximum number of generated elements.
 const MAX_MADE: u64 = 1 << 26;
+
+/// The error of a parameter that is not supported with its value.
+pub(super) fn unsupported(parameter: &str, value: impl Debug) -> EngineError {
+    invalid_model(format!("its parameter {parameter} = {value:?} is not supported"))
+}
 
 /// An operation during lowering.
 #[derive(Debug)]
@@ -224,6 +231,17 @@ impl<'p> Call<'_, 'p> {
             Some(Data::Texts(texts)) if texts.len() == 1 => Ok(texts[0].clone()),
             Some(_) => Err(invalid_model(format!("its parameter {parameter} is not a string"))),
         }
+    }
+
+    /// A string that is one of `values`, whatever the case of its letters; the first one if it is absent.
+    pub(super) fn choice(
+        &self,
+        parameter: &str,
+        values: &[&'static str],
+    ) -> Result<&'static str, EngineError> {
+        let given = self.str_param(parameter, values.first().copied().unwrap_or_default())?;
+        let known = values.iter().copied().find(|value| given.eq_ignore_ascii_case(value));
+        known.ok_or_else(|| unsupported(parameter, &given))
     }
 
     /// The declared type of an output.

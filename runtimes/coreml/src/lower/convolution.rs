@@ -35,9 +35,14 @@ fn space(x: &Operand) -> Result<usize, EngineError> {
         .ok_or_else(|| invalid_model("its input has no spatial axes"))
 }
 
+/// The kind of padding.
+fn pad_type(call: &Call<'_, '_>) -> Result<&'static str, EngineError> {
+    call.choice("pad_type", &["valid", "custom", "same", "same_lower"])
+}
+
 /// Padding: ONNX has all starts before all ends.
 fn edges(call: &Call<'_, '_>, count: usize) -> Result<Vec<Attr>, EngineError> {
-    Ok(match call.str_param("pad_type", "valid")?.to_lowercase().as_str() {
+    Ok(match pad_type(call)? {
         "same" => vec![text("auto_pad", "SAME_UPPER")],
         "same_lower" => vec![text("auto_pad", "SAME_LOWER")],
         "custom" => vec![Attr::Ints("pads", custom(call, count)?)],
@@ -53,7 +58,7 @@ fn spread(
     count: usize,
 ) -> Result<Option<Vec<i64>>, EngineError> {
     let (strides, dilations) = (along(call, "strides", count)?, along(call, "dilations", count)?);
-    let mode = call.str_param("pad_type", "valid")?.to_lowercase();
+    let mode = pad_type(call)?;
     if !mode.starts_with("same") || dilations.iter().all(|&dilation| dilation == 1) {
         return Ok(None);
     }
@@ -101,12 +106,13 @@ fn conv_transpose(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, weight, bias) = (call.tensor("x")?, call.tensor("weight")?, call.optional("bias")?);
     let count = space(&x)?;
     let (strides, dilations) = (along(call, "strides", count)?, along(call, "dilations", count)?);
-    let mut pads = match call.str_param("pad_type", "valid")?.to_lowercase().as_str() {
+    let pad_type = pad_type(call)?;
+    let mut pads = match pad_type {
         "custom" => custom(call, count)?,
         _ => vec![0; 2 * count],
     };
     let mut more = vec![0; count];
-    let is_same = call.str_param("pad_type", "valid")?.to_lowercase().starts_with("same");
+    let is_same = pad_type.starts_with("same");
     let wanted = call.steps("output_shape")?;
     for axis in 0..count {
         let kernel = (weight.size(axis + 2)? - 1) * dilations[axis] + 1;

@@ -4,7 +4,7 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Attr, Call, Operand, single, text},
+    call::{Attr, Call, Operand, single, text, unsupported},
 };
 use crate::program::types::Class;
 
@@ -70,7 +70,7 @@ fn updates(call: &mut Call<'_, '_>) -> Result<(String, Option<Attr>), EngineErro
         "add" | "mul" | "max" | "min" => (updates.name, reduction(&mode)),
         "sub" => (call.node("Neg", &[&updates.name], []), reduction("add")),
         "div" => (call.node("Reciprocal", &[&updates.name], []), reduction("mul")),
-        _ => return Err(invalid_model(format!("unsupported scatter mode {mode:?}"))),
+        _ => return Err(unsupported("mode", &mode)),
     })
 }
 

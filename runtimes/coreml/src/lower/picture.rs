@@ -4,7 +4,7 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Attr, Call, Operand, single, text},
+    call::{Attr, Call, Operand, single, text, unsupported},
 };
 
 pub(super) const OPERATIONS: Table = &[
@@ -32,7 +32,7 @@ impl Match {
             "DEFAULT" => Self::Edges,
             "UNALIGN_CORNERS" => Self::Middles,
             "OFFSET_CORNERS" => Self::Offset,
-            _ => return Err(invalid_model(format!("unsupported sampling mode {mode:?}"))),
+            _ => return Err(unsupported("sampling_mode", mode)),
         })
     }
 
@@ -180,7 +180,8 @@ fn resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     }
     let mode = call.str_param("sampling_mode", "DEFAULT")?;
     let how = Match::of(&mode)?;
-    let is_nearest = call.str_param("interpolation_mode", "LINEAR")? == "NEAREST_NEIGHBOR";
+    let is_nearest =
+        call.choice("interpolation_mode", &["LINEAR", "NEAREST_NEIGHBOR"])? == "NEAREST_NEIGHBOR";
     let first = x.rank().checked_sub(2).ok_or_else(|| invalid_model("it resizes a tensor of one axis"))?;
     let to = if let Some(sizes) = call.ints_if_known("shape")? {
         let last = sizes.last_chunk::<2>().copied().ok_or_else(|| invalid_model("its shape is too short"))?;

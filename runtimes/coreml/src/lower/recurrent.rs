@@ -1,10 +1,10 @@
 //! Recurrent layers.
 
-use island_runtimes_kit::error::{EngineError, invalid_model};
+use island_runtimes_kit::error::EngineError;
 
 use super::{
     Table,
-    call::{Attr, Call, Operand, single, text},
+    call::{Attr, Call, Operand, single, text, unsupported},
     shape::backwards,
 };
 
@@ -38,7 +38,7 @@ fn activation(call: &Call<'_, '_>, name: &str, usual: &str) -> Result<&'static s
         "relu" => "Relu",
         "hard_sigmoid" | "sigmoid_hard" => "HardSigmoid",
         "linear" => "Affine",
-        other => return Err(invalid_model(format!("unsupported activation {other:?}"))),
+        other => return Err(unsupported(name, other)),
     })
 }
 
@@ -95,8 +95,8 @@ fn steps(call: &mut Call<'_, '_>, all: &str, last: &str) -> Result<String, Engin
     if direction == "reverse" { backwards(call, &every, &[0]) } else { Ok(every) }
 }
 
-fn direction(call: &Call<'_, '_>) -> Result<(String, i64), EngineError> {
-    let direction = call.str_param("direction", "forward")?;
+fn direction(call: &Call<'_, '_>) -> Result<(&'static str, i64), EngineError> {
+    let direction = call.choice("direction", &["forward", "reverse", "bidirectional"])?;
     let count = if direction == "bidirectional" { 2 } else { 1 };
     Ok((direction, count))
 }
@@ -142,9 +142,9 @@ fn lstm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     ];
     // ONNX clips gates, not the cell.
     if call.known("clip")?.is_some() {
-        return Err(invalid_model("clipping of the cell is not supported"));
+        return Err(unsupported("clip", call.float("clip", 0.0)?));
     }
-    let mut set = vec![Attr::Int("hidden_size", hidden_of(call)?), text("direction", &direction)];
+    let mut set = vec![Attr::Int("hidden_size", hidden_of(call)?), text("direction", direction)];
     set.extend(activations(&gates, directions));
     let inputs = [&x.name, &weight, &recurrence, &bias, "", &first_h, &first_c, &peephole];
     let inputs: Vec<&str> = inputs.to_vec();
@@ -176,12 +176,12 @@ fn gru(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let parts = if resets_after { [&of_input, &bias] } else { [&bias, &of_input] };
     let bias = call.node("Concat", &[parts[0], parts[1]], [Attr::Int("axis", 1)]);
     let first = parted(call, &first, 1)?;
-    let (direction, _) = direction(call)?;
+    let direction = call.choice("direction", &["forward", "reverse"])?;
     let gates =
         [activation(call, "recurrent_activation", "sigmoid")?, activation(call, "activation", "tanh")?];
     let mut set = vec![
         Attr::Int("hidden_size", size),
-        text("direction", &direction),
+        text("direction", direction),
         Attr::Int("linear_before_reset", i64::from(resets_after)),
     ];
     set.extend(activations(&gates, 1));
@@ -203,8 +203,8 @@ fn rnn(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     };
     let bias = call.node("Concat", &[&bias, &none], [Attr::Int("axis", 1)]);
     let first = parted(call, &first, 1)?;
-    let (direction, _) = direction(call)?;
-    let mut set = vec![Attr::Int("hidden_size", size), text("direction", &direction)];
+    let direction = call.choice("direction", &["forward", "reverse"])?;
+    let mut set = vec![Attr::Int("hidden_size", size), text("direction", direction)];
     set.extend(activations(&[activation(call, "activation", "tanh")?], 1));
     let given = call.nodes("RNN", &[&x.name, &weight, &recurrence, &bias, "", &first], set, 2);
     let last = together(call, &given[1], 1)?;

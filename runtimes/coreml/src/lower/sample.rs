@@ -4,13 +4,15 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Attr, Call, Operand, single, text},
+    call::{Attr, Call, Operand, single, text, unsupported},
 };
 use crate::program::types::Class;
 
 pub(super) const OPERATIONS: Table =
     &[("affine", affine), ("crop_resize", crop_resize), ("resample", resample)];
 
+/// Positions from -1 to 1.
+const CENTERED: &str = "normalized_minus_one_to_one";
 /// Maximum number of positions of a generated plane.
 const MAX_PLACES: i64 = 1 << 24;
 /// Maximum number of boxes without an image index.
@@ -50,8 +52,22 @@ fn resample(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, places) = (call.tensor("x")?, call.tensor("coordinates")?);
     let mut grid = call.cast(&places, Class::Float);
     let corners = call.flag("align_corners", true)?;
+    let coordinates =
+        call.choice("coordinates_mode", &[CENTERED, "normalized_zero_to_one", "unnormalized"])?;
+    let sampling = call.choice("sampling_mode", &["bilinear", "nearest"])?;
+    let edge = match call.str_param("padding_mode", "constant")?.as_str() {
+        "border" => "border",
+        "constant" => "zeros",
+        // ONNX reflects at corners or at edges depending on corner alignment; only these two are equal.
+        "reflection" if corners => "reflection",
+        "symmetric" if !corners => "reflection",
+        other => {
+            let refused = unsupported("padding_mode", other);
+            return Err(refused.followed_by(format!("align_corners = {corners}")));
+        }
+    };
     let (rows, columns) = plane(&x)?;
-    let (scale, shift) = match call.str_param("coordinates_mode", "normalized_minus_one_to_one")?.as_str() {
+    let (scale, shift) = match coordinates {
         "unnormalized" if corners => (vec![2.0 / (columns - 1.0), 2.0 / (rows - 1.0)], vec![-1.0, -1.0]),
         "unnormalized" => (vec![2.0 / columns, 2.0 / rows], vec![1.0 / columns - 1.0, 1.0 / rows - 1.0]),
         "normalized_zero_to_one" => (vec![2.0, 2.0], vec![-1.0, -1.0]),
@@ -60,17 +76,7 @@ fn resample(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (scale, shift) = (call.array(&[2], scale)?, call.array(&[2], shift)?);
     grid = call.node("Mul", &[&grid, &scale], []);
     grid = call.node("Add", &[&grid, &shift], []);
-    let edge = match call.str_param("padding_mode", "constant")?.as_str() {
-        "border" => "border",
-        "constant" => "zeros",
-        // ONNX reflects at corners or at edges depending on corner alignment; only these two are equal.
-        "reflection" if corners => "reflection",
-        "symmetric" if !corners => "reflection",
-        other => {
-            return Err(invalid_model(format!("unsupported padding mode {other:?}")));
-        }
-    };
-    let mode = if call.str_param("sampling_mode", "bilinear")? == "nearest" { "nearest" } else { "linear" };
+    let mode = if sampling == "nearest" { "nearest" } else { "linear" };
     let fill = call.float("padding_value", 0.0)?;
     single(sampled(call, &x.name, &grid, [mode, edge], corners, fill)?)
 }
@@ -95,11 +101,13 @@ fn affine(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     plane(&x)?;
     let [height, width] = made(call, ["output_height", "output_width"])?;
     let corners = call.flag("align_corners", true)?;
-    let mode = call.str_param("coordinates_mode", "normalized_minus_one_to_one")?;
-    if !corners || mode != "normalized_minus_one_to_one" {
-        return Err(invalid_model(format!(
-            "unsupported coordinate mode {mode:?} (corners aligned: {corners})"
-        )));
+    for (parameter, only) in
+        [("coordinates_mode", CENTERED), ("sampling_mode", "bilinear"), ("padding_mode", "constant")]
+    {
+        call.choice(parameter, &[only])?;
+    }
+    if !corners {
+        return Err(unsupported("align_corners", corners));
     }
     let places = spread(height).flat_map(|y| spread(width).flat_map(move |x| [x, y, 1.0]));
     let places = call.array(&[1, (height * width) as u64, 3], places.collect())?;
@@ -163,7 +171,7 @@ fn crop_resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let [height, width] = made(call, ["target_height", "target_width"])?;
     let mode = call.str_param("sampling_mode", "DEFAULT")?;
     if mode != "ALIGN_CORNERS" && mode != "STRICT_ALIGN_CORNERS" {
-        return Err(invalid_model(format!("unsupported sampling mode {mode:?} of boxes")));
+        return Err(unsupported("sampling_mode", &mode));
     }
     let (boxes, index) = boxes(call)?;
     let parts = call.nodes("Split", &[&boxes], [Attr::Int("axis", 1), Attr::Int("num_outputs", 4)], 4);

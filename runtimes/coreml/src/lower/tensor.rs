@@ -172,8 +172,8 @@ fn band_part(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
 
 /// Padding is given for the last axes only, each with its start and its end.
 fn pad(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
-    let (x, mode) = (call.tensor("x")?, call.str_param("mode", "constant")?);
-    let mode = match mode.as_str() {
+    let x = call.tensor("x")?;
+    let mode = match call.choice("mode", &["constant", "reflect", "replicate"])? {
         "replicate" => "edge",
         "reflect" => "reflect",
         _ => "constant",

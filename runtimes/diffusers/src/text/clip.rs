@@ -1,7 +1,7 @@
 //! CLIP's text encoder.
 
 use candle_core::Tensor;
-use island_runtimes_kit::error::{EngineError, invalid_model};
+use island_runtimes_kit::{error::EngineError, keys::unsupported};
 use serde::Deserialize;
 
 use crate::{
@@ -48,14 +48,21 @@ impl Default for Config {
 }
 
 impl Config {
-    fn check(&self) -> Result<(), EngineError> {
-        let heads = self.num_attention_heads;
-        let is_sane = heads > 0
-            && self.hidden_size > 0
-            && self.hidden_size.is_multiple_of(heads)
-            && (3..=4096).contains(&self.max_position_embeddings)
-            && (1..=256).contains(&self.num_hidden_layers);
-        if is_sane { Ok(()) } else { Err(invalid_model("invalid settings of the text encoder")) }
+    /// Rejects sizes that cannot be computed. `part` is the encoder's folder.
+    fn check(&self, part: &str) -> Result<(), EngineError> {
+        let (width, heads) = (self.hidden_size, self.num_attention_heads);
+        let fits_heads = heads > 0 && width.is_multiple_of(heads);
+        let (positions, layers) = (self.max_position_embeddings, self.num_hidden_layers);
+        let checks = [
+            ("hidden_size", width > 0, width),
+            ("num_attention_heads", fits_heads, heads),
+            ("max_position_embeddings", (3..=4096).contains(&positions), positions),
+            ("num_hidden_layers", (1..=256).contains(&layers), layers),
+        ];
+        match checks.into_iter().find(|(_, fits, _)| !fits) {
+            Some((key, _, value)) => Err(unsupported(&format!("{part}/config.json"), key, &value.into())),
+            None => Ok(()),
+        }
     }
 }
 
@@ -130,7 +137,7 @@ impl Config {
 impl<W: Weight> ClipText<W> {
     /// Loads an encoder.
     pub fn load(config: &Config, weights: &Weights) -> Result<Self, EngineError> {
-        config.check()?;
+        config.check(weights.part())?;
         let root = weights.root();
         let model = root.at("text_model");
         let embeddings = model.at("embeddings");

@@ -59,7 +59,15 @@ impl Tokens {
         };
         let (start_id, end_id, padding_id) = (id(&start)?, id(&end)?, id(&padding)?);
         check_added(repository, folder, &settings, &[&start, &end, &unknown, &padding])?;
-        let wanted = ["model_max_length", "max_len"].iter().find_map(|key| settings.get(*key)?.as_f64());
+        let stated = |key: &'static str| Some((key, settings.get(key).filter(|value| !value.is_null())?));
+        let wanted = match stated("model_max_length").or_else(|| stated("max_len")) {
+            Some((key, value)) => Some(
+                value
+                    .as_f64()
+                    .ok_or_else(|| unsupported(&format!("{folder}/tokenizer_config.json"), key, value))?,
+            ),
+            None => None,
+        };
         let wanted = wanted.filter(|length| (2.0..1e6).contains(length));
         let length = wanted.map_or(positions, |length| (length as usize).min(positions));
         let refused = |error| invalid_model(format!("invalid tokenizer of {folder}")).because(error);
