@@ -25,6 +25,13 @@ pub fn sampling_rate(file: &str, settings: &Value) -> Result<Option<u32>, Engine
     read(file, settings, "sampling_rate", rate)
 }
 
+/// Maximum number of tokens of a decoder with these settings, which are in `config.json`.
+pub fn positions(config: &Value) -> Result<Option<usize>, EngineError> {
+    let whole =
+        |key: &str| read("config.json", config, key, |value| value.as_u64().map(|number| number as usize));
+    Ok(whole("max_position_embeddings")?.or(whole("n_positions")?))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -41,6 +48,18 @@ mod tests {
         for value in [json!("22050"), json!(22_050.5), json!(0), json!(4_294_983_296_u64)] {
             let refused = rate(value.clone()).expect_err("not a rate");
             assert_eq!(refused, format!("config.json: sampling_rate = {value} is not supported"));
+        }
+    }
+
+    #[test]
+    fn positions_of_another_kind_are_refused() {
+        let of = |config: Value| positions(&config).map_err(|error| error.message());
+        assert_eq!(of(json!({"max_position_embeddings": 40, "n_positions": 20})), Ok(Some(40)));
+        assert_eq!(of(json!({"max_position_embeddings": null, "n_positions": 20})), Ok(Some(20)));
+        assert_eq!(of(json!({})), Ok(None));
+        for (key, value) in [("max_position_embeddings", json!("40")), ("n_positions", json!([20]))] {
+            let refused = of(json!({key: value})).expect_err("no number");
+            assert_eq!(refused, format!("config.json: {key} = {value} is not supported"));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use island_protocol::{cargo::CargoSpec, host::CPU};
 use island_runtimes_graph::{Graph, Resources, files::GraphFiles, gpu::Gpu, tensor_trace::TensorTrace};
 use island_runtimes_kit::{
-    error::{EngineError, ErrorKind},
+    error::{EngineError, ErrorKind, invalid_model},
     keys::{self, Form},
     pipeline::Pipeline,
     repository::Repository,
@@ -58,6 +58,12 @@ impl Loader<'_> {
     /// Loads the graph of a model that labels or embeds texts.
     pub fn text_graph(&self, tokens: &Tokens) -> Result<Batcher, EngineError> {
         let graph = self.graph_with_lanes(&["model"])?;
+        if let Some(lacking) = lacking_input(graph.inputs().iter().map(|input| input.name.as_str())) {
+            return Err(invalid_model(format!(
+                "{} needs the input {lacking}, which texts lack",
+                graph.name()
+            )));
+        }
         if graph.inputs().iter().any(|input| input.name == "token_type_ids") {
             tokens.check_types()?;
         }
@@ -93,6 +99,20 @@ impl Loader<'_> {
     pub fn setting<'v>(&'v self, name: &str, file: &'v Value) -> Option<&'v Value> {
         self.settings.get(name).or_else(|| file.get(name)).filter(|value| !value.is_null())
     }
+}
+
+/// The first of these inputs of a graph that texts lack, such as the places of words on a page: every job would fail.
+fn lacking_input<'n>(names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    /// Those of texts, and those that can have only one value.
+    const OF_TEXTS: [&str; 6] = [
+        "input_ids",
+        "attention_mask",
+        "token_type_ids",
+        "position_ids",
+        "use_cache_branch",
+        "num_logits_to_keep",
+    ];
+    names.into_iter().find(|name| !OF_TEXTS.contains(name) && !name.starts_with("past_"))
 }
 
 /// Loads a pipeline from a repository.
@@ -150,4 +170,19 @@ pub fn load(cargo: &CargoSpec, loader: &Loader<'_>) -> Result<Box<dyn Pipeline>,
 /// The names of all tasks.
 pub fn names() -> Vec<&'static str> {
     TASKS.iter().map(|(name, _)| *name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_that_texts_lack_are_found() {
+        let bert = ["input_ids", "attention_mask", "token_type_ids", "position_ids"];
+        assert_eq!(lacking_input(bert), None);
+        assert_eq!(lacking_input(["input_ids", "use_cache_branch", "past_key_values.0.key"]), None);
+        assert_eq!(lacking_input(["input_ids", "bbox", "attention_mask"]), Some("bbox"));
+        let longformer = ["input_ids", "attention_mask", "global_attention_mask"];
+        assert_eq!(lacking_input(longformer), Some("global_attention_mask"));
+    }
 }

@@ -21,6 +21,7 @@ use tokenizers::Encoding;
 
 use crate::{
     seq2seq::{Encoded, Seq2Seq},
+    settings::positions,
     task::Loader,
 };
 
@@ -108,8 +109,7 @@ fn load(loader: &Loader<'_>, task: Option<&str>) -> Result<Box<dyn Pipeline>, En
         "t5" | "mt5" if task == Some("translation") => Languages::Pairs { specific: all },
         _ => Languages::Fixed,
     };
-    let number = |name: &str| config.get(name).and_then(Value::as_u64).map(|number| number as usize);
-    let longest = number("max_position_embeddings").or_else(|| number("n_positions")).unwrap_or(4096);
+    let longest = positions(config)?.unwrap_or(4096);
     Ok(Box::new(Rewriter {
         encoder: loader.graph(&["encoder_model"])?,
         decoder: Seq2Seq::load(loader)?,

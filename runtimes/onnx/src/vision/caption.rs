@@ -21,12 +21,13 @@ use serde_json::{Value, json};
 use super::preprocess::Preprocessor;
 use crate::{
     seq2seq::{Encoded, Seq2Seq},
+    settings::positions,
     task::Loader,
     text::seq2seq::start,
 };
 
 /// Maximum number of tokens of a decoder, if the repository does not define it.
-const USUAL_LONGEST: u64 = 1024;
+const USUAL_LONGEST: usize = 1024;
 
 #[derive(Debug, Deserialize)]
 struct Input {
@@ -67,15 +68,14 @@ impl Writer {
         let config = &loader.repository.config;
         let settings = Settings::load(&loader.repository)?.by_default(1).checked()?;
         let decoder = config.get("decoder").unwrap_or(config);
-        let longest =
-            ["max_position_embeddings", "n_positions"].iter().find_map(|name| decoder.get(name)?.as_u64());
+        let longest = positions(decoder)?;
         Ok(Self {
             tokens: Tokens::load(&loader.repository)?,
             encoder: loader.graph(&["encoder_model"])?,
             decoder: Seq2Seq::load(loader)?,
             preprocessor: Preprocessor::load(&loader.repository)?,
             settings,
-            longest: longest.unwrap_or(USUAL_LONGEST).clamp(8, 1 << 16) as usize,
+            longest: longest.unwrap_or(USUAL_LONGEST).clamp(8, 1 << 16),
         })
     }
 
