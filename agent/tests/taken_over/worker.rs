@@ -217,14 +217,7 @@ impl Worker {
                 }
                 wait();
             }
-            "large files" => {
-                // Three, since a file has a limit of its own.
-                for number in 0..3 {
-                    let file = fs::File::create(self.scratch.join(number.to_string()))?;
-                    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 900 << 20)?;
-                }
-                wait();
-            }
+            "large files" => fill(&self.scratch)?,
             "deep folders" => nest(&self.scratch)?,
             "many threads" => multiply(1_100 + 16 * self.launch.threads)?,
             "much memory" => {
@@ -280,6 +273,16 @@ fn pulse(agent: &Agent, rss_mb: u64) {
             thread::sleep(Duration::from_millis(500));
         }
     });
+}
+
+/// Allocates more than a worker may have, in three files since one has a limit of its own, and lives on.
+fn fill(scratch: &Path) -> io::Result<()> {
+    for number in 0..3 {
+        let file = fs::File::create(scratch.join(number.to_string()))?;
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 900 << 20)?;
+    }
+    wait();
+    Ok(())
 }
 
 /// Makes folders in folders, until no path can name the last one, and lives on.
