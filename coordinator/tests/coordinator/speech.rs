@@ -58,6 +58,18 @@ async fn start() -> (Network, Island) {
     (network, island)
 }
 
+/// A text of at most 90 sentences, of which none occurs twice.
+fn sentences(count: u32) -> String {
+    (10..10 + count).map(|number| format!("This is sentence number {number}. ")).collect()
+}
+
+/// Takes the jobs of the first two pieces of a text, in its order. They are submitted at the same time, and either may be offered first.
+async fn pieces(island: &mut Island, text: &str) -> [Assignment; 2] {
+    let mut both = [island.take().await, island.take().await];
+    both.sort_by_key(|piece| text.find(piece.input["text"].as_str().expect("text")));
+    both
+}
+
 fn speak(network: &Network, body: &Value) -> RequestBuilder {
     network.call(Method::POST, "/audio/speech").json(body)
 }
@@ -125,10 +137,10 @@ async fn a_text_is_spoken_in_the_voice_and_format_that_are_wanted() {
 #[tokio::test]
 async fn the_first_part_of_a_long_text_is_sent_while_the_rest_is_spoken() {
     let (network, mut island) = start().await;
-    let text = "This is the first sentence. ".repeat(30);
+    let text = sentences(30);
     let request = speak(&network, &json!({"model": "plain", "input": text, "response_format": "wav"}));
     let (response, (first, rest)) = tokio::join!(request.send(), async {
-        let (first, second) = (island.take().await, island.take().await);
+        let [first, second] = pieces(&mut island, &text).await;
         end(&island, &first, sound(1600, 1000)).await;
         (first, second)
     });
@@ -148,10 +160,10 @@ async fn the_first_part_of_a_long_text_is_sent_while_the_rest_is_spoken() {
 #[tokio::test]
 async fn sounds_follow_in_the_order_of_the_text_whatever_ends_first() {
     let (network, mut island) = start().await;
-    let text = "This is the first sentence. ".repeat(20);
+    let text = sentences(20);
     let body = json!({"model": "plain", "input": text, "response_format": "pcm", "stream_format": "sse"});
     let (response, spoken) = tokio::join!(speak(&network, &body).send(), async {
-        let (first, second) = (island.take().await, island.take().await);
+        let [first, second] = pieces(&mut island, &text).await;
         end(&island, &second, sound(1600, 2000)).await;
         end(&island, &first, sound(1600, 1000)).await;
         format!("{} {}", first.input["text"].as_str().expect("text"), second.input["text"].as_str().expect("text"))
@@ -183,10 +195,10 @@ async fn a_failure_ends_the_sound_without_a_regular_end() {
     assert_eq!(status, 422, "{error}");
 
     for (stream_format, is_sse) in [("audio", false), ("sse", true)] {
-        let text = "This is the first sentence. ".repeat(20);
+        let text = sentences(20);
         let body = json!({"model": "plain", "input": text, "response_format": "wav", "stream_format": stream_format});
         let (response, ()) = tokio::join!(speak(&network, &body).send(), async {
-            let (first, second) = (island.take().await, island.take().await);
+            let [first, second] = pieces(&mut island, &text).await;
             end(&island, &first, sound(1600, 1000)).await;
             end(&island, &second, failed()).await;
         });
