@@ -277,7 +277,7 @@ mod tests {
         let paths = [(); 2].map(|()| adopt(&adopted, &source, digest).expect("adopted"));
         assert_eq!(paths[0], paths[1]);
         assert_eq!(modified(&source), built);
-        // The original is gone. From now on the time says when it was used.
+        // The original is gone. From now on the time is that of its last use.
         fs::remove_file(&source).expect("removed");
         assert!(touch(&paths[0]));
         assert!(modified(&paths[0]) > built);

@@ -169,7 +169,7 @@ fn every_command_of_every_document_exists() {
         let text = read(document);
         // `guide.rs` runs the blocks of this one as they are written.
         let mut shell = if document == "docs/api.md" { Vec::new() } else { blocks(&text, "sh") };
-        // Whoever types them puts an id there.
+        // The person who types them puts an id there.
         shell.extend(typed(&text).iter().map(|line| line.replace(" ID", &format!(" {JOB}"))));
         for command in commands(&text, &shell) {
             checked += 1;

@@ -84,7 +84,7 @@ enum Step {
 #[derive(Debug)]
 struct Answers {
     missed: u32,
-    /// A renewal that was sent before says nothing new if it has no answer: a later one had one, or it is missing for
+    /// A renewal that was sent before adds nothing if it has no answer: a later one had one, or it is missing for
     /// the same reason as the last one.
     counted: Instant,
     /// When there was nobody to answer.

@@ -157,7 +157,7 @@ fn answering(listener: TcpListener, answers: [(&'static str, &'static str); 2]) 
     })
 }
 
-/// Whoever enrolls a machine, often as root, does not know the coordinator yet.
+/// The person who enrolls a machine, often as root, does not know the coordinator yet.
 #[test]
 fn a_coordinator_cannot_control_the_terminal_of_who_enrolls() {
     let state = tempfile::tempdir().expect("temporary folder");

@@ -44,7 +44,7 @@ const PLACES: [(&str, u32); 18] = [
     ("attempt.unspooled", 0),
 ];
 
-/// Every place between a request that the agent makes by itself, a registration or a renewal of leases, and what its answer changes; and how
+/// Every place between a request of the agent's own, a registration or a renewal of leases, and what its answer changes; and how
 /// often an agent that starts passes it before. The coordinator may not get a registration that is the last act of an agent.
 const OWN_REQUESTS: [(&str, u32); 3] =
     [("request.answered", 0), ("request.sent", 1), ("request.answered", 1)];

@@ -359,7 +359,7 @@ impl From<Map<String, Value>> for Fields {
     }
 }
 
-/// Whether a value of a field that only OpenRouter has restricts nothing. Its clients send such values by themselves; others are refused.
+/// Whether a value of a field that only OpenRouter has restricts nothing. Its clients send such values unasked; others are refused.
 fn is_no_restriction(name: &str, value: &Value) -> bool {
     match name {
         "allow_fallbacks" => value == true,
@@ -552,7 +552,7 @@ mod tests {
         let trusted = serde_json::json!({"trusted": true});
         assert_eq!(of(serde_json::json!({"provider": sent})), trusted);
         assert_eq!(of(serde_json::json!({"provider": sent.to_string()})), trusted, "as text in a form");
-        assert_eq!(of(serde_json::json!({"preferences": sent})), sent, "they are no fields of ours");
+        assert_eq!(of(serde_json::json!({"preferences": sent})), sent, "the other name has no such fields");
         for (name, value) in [
             ("allow_fallbacks", serde_json::json!(false)),
             ("require_parameters", serde_json::json!(true)),

@@ -101,7 +101,7 @@ impl ApiError {
         Self { retry_after: None, ..self }
     }
 
-    /// Asks clients not to repeat the request by themselves.
+    /// Asks clients not to repeat the request automatically.
     pub(crate) fn never_repeated(self) -> Self {
         Self { is_final: true, retry_after: None, ..self }
     }

@@ -29,7 +29,7 @@ const WELL_KNOWN: [(&str, u64); 5] = [
     ("gpt-4o", u64::MAX),
 ];
 
-/// Words in other well-known names, and the size that each suggests, the most telling first.
+/// Words in other well-known names, and the size that each suggests, the most specific first.
 const WORDS: [(&str, u64); 6] = [
     ("nano", 1_300),
     ("lite", 1_300),

@@ -204,7 +204,7 @@ async fn a_coordinator_that_is_starting_refuses_connections() {
     network.nats.down();
     network.config.http.listen = ([127, 0, 0, 1], free_port()).into();
     let address = network.config.http.listen;
-    // In place of the fabric: it accepts a connection, and then says nothing.
+    // In place of the fabric: it accepts a connection, and then sends nothing.
     let silent = TcpListener::bind(("127.0.0.1", network.nats.port)).await.expect("the fabric's port");
     let (config, soft) = (network.config.clone(), CancellationToken::new());
     let stop = soft.clone();

@@ -87,7 +87,7 @@ fn prompts(
     }
 }
 
-/// The file with the settings of a network, and the settings; null if there is none.
+/// The file with the settings of a network, and the settings; null if the file is absent.
 fn network_settings(repository: &Repository, table: &Table) -> Result<(&'static str, Value), EngineError> {
     for file in NETWORKS {
         let settings = repository.json(file)?.unwrap_or_default();
