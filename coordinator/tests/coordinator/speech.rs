@@ -60,7 +60,8 @@ async fn start() -> (Network, Island) {
 
 /// A text of at most 90 sentences, of which none occurs twice.
 fn sentences(count: u32) -> String {
-    (10..10 + count).map(|number| format!("This is sentence number {number}. ")).collect()
+    let sentences: Vec<_> = (10..10 + count).map(|number| format!("This is sentence number {number}.")).collect();
+    sentences.join(" ")
 }
 
 /// Takes the jobs of the first two pieces of a text, in its order. They are submitted at the same time, and either may be offered first.
