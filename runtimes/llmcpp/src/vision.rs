@@ -43,7 +43,7 @@ pub struct Vision {
     takes_pictures: bool,
     /// Samples in a second of a sound; `None` if the model takes none.
     sound_rate: Option<u32>,
-    /// Whether the tokens of a picture see each other, so that one batch must hold all of them.
+    /// Whether the tokens of a picture see each other, so that one batch must hold all of them. Those of sounds do not.
     needs_one_batch: bool,
 }
 
@@ -70,6 +70,7 @@ impl Vision {
             print_timings: false,
             n_threads: threads,
             media_marker: marker,
+            image_max_tokens: most_tokens(&header),
             ..MtmdContextParams::default()
         };
         let context = MtmdContext::init_from_file(path, model, &params).map_err(|_| {
@@ -88,7 +89,7 @@ impl Vision {
     pub fn prepare(&self, file: &Media, most: usize) -> Result<Picture, Failure> {
         match file {
             Media::Picture(address) => self.prepare_picture(address, most),
-            Media::Sound(address) => self.prepare_sound(address, most),
+            Media::Sound(address) => self.prepare_sound(address),
         }
     }
 
@@ -101,40 +102,35 @@ impl Vision {
             .map_err(|error| unusable("a picture", &error))?;
         let identity =
             Sha256::new().chain_update(pixels.width().to_le_bytes()).chain_update(pixels.as_raw()).finalize();
-        self.tokens(&bitmap, identity.into(), "a picture", most)
+        let picture = self.tokens(&bitmap, identity.into(), "a picture")?;
+        let largest = picture.largest();
+        if self.needs_one_batch && largest > most {
+            let problem = format!("it has {largest} tokens, more than the {most} of a batch");
+            return Err(unusable("a picture", &problem));
+        }
+        Ok(picture)
     }
 
-    fn prepare_sound(&self, address: &str, most: usize) -> Result<Picture, Failure> {
+    fn prepare_sound(&self, address: &str) -> Result<Picture, Failure> {
         let Some(rate) = self.sound_rate else {
             return Err(Failure::of_job(FailureCode::InvalidInput, NO_SOUNDS));
         };
-        let samples = sound::decode(address, rate)?;
+        let mut samples = sound::decode(address, rate)?;
         if samples.len() > MAX_SECONDS * rate as usize {
             return Err(unusable("a sound", &format!("it is longer than {MAX_SECONDS} s")));
         }
+        fill(&mut samples, rate);
         let bitmap = MtmdBitmap::from_audio_data(&samples).map_err(|error| unusable("a sound", &error))?;
         let mut hasher = Sha256::new_with_prefix(b"sound");
         samples.iter().for_each(|sample| hasher.update(sample.to_le_bytes()));
-        self.tokens(&bitmap, hasher.finalize().into(), "a sound", most)
+        self.tokens(&bitmap, hasher.finalize().into(), "a sound")
     }
 
     /// The tokens of a picture or sound, which is named `what`.
-    fn tokens(
-        &self,
-        bitmap: &MtmdBitmap,
-        identity: [u8; 32],
-        what: &str,
-        most: usize,
-    ) -> Result<Picture, Failure> {
+    fn tokens(&self, bitmap: &MtmdBitmap, identity: [u8; 32], what: &str) -> Result<Picture, Failure> {
         let text =
             MtmdInputText { text: mtmd_default_marker().to_owned(), add_special: false, parse_special: true };
         let chunks = self.context.lock().tokenize(text, &[bitmap]).map_err(|error| unusable(what, &error))?;
-        let whole = (0..chunks.len()).filter_map(|index| chunks.get(index));
-        let of_file = whole.filter(|chunk| chunk.chunk_type() != MtmdInputChunkType::Text);
-        let largest = of_file.map(|chunk| chunk.n_tokens()).max().unwrap_or(0);
-        if self.needs_one_batch && largest > most {
-            return Err(unusable(what, &format!("it has {largest} tokens, more than the {most} of a batch")));
-        }
         let positions = usize::try_from(chunks.total_positions()).unwrap_or(0);
         Ok(Picture { placeholders: placeholders(&identity, chunks.total_tokens()), positions, chunks })
     }
@@ -165,26 +161,70 @@ impl Vision {
     }
 }
 
-/// Refuses a projector that joins frames of a sound by a number for which llama.cpp ends the process: it computes an embedding for the
-/// last, shorter group of frames, and does not count it.
+impl Picture {
+    /// Number of tokens of the largest piece of the file that is computed at once.
+    fn largest(&self) -> usize {
+        let pieces = (0..self.chunks.len()).filter_map(|index| self.chunks.get(index));
+        let of_file = pieces.filter(|piece| piece.chunk_type() != MtmdInputChunkType::Text);
+        of_file.map(|piece| piece.n_tokens()).max().unwrap_or(0)
+    }
+}
+
+/// llama.cpp's name for what a projector does with pictures (`vision`) or sounds (`audio`).
+fn kind<'header>(projector: &'header Header, medium: &str) -> Option<&'header str> {
+    let of_medium = || projector.entry(&format!("clip.{medium}.projector_type"));
+    match projector.entry("clip.projector_type").or_else(of_medium)? {
+        Value::Text(kind) => Some(kind),
+        _ => None,
+    }
+}
+
+/// Maximum number of tokens of a picture; -1 for that of the model. Gemma 4's pictures have the number that is the default of its authors' library, where
+/// llama.cpp gives large ones four times as many: the larger models must read a picture in one batch, which has fewer.
+fn most_tokens(projector: &Header) -> i32 {
+    match kind(projector, "vision") {
+        Some("gemma4v" | "gemma4uv") => 280,
+        _ => -1,
+    }
+}
+
+/// Refuses a projector that joins frames of a sound by a number for which llama.cpp ends the process.
 fn check_stacking(projector: &Header) -> Result<(), Failure> {
-    const STACKING: [&str; 3] = ["ultravox", "voxtral", "meralion"];
-    let Some(Value::Text(kind)) = projector.entry("clip.projector_type") else { return Ok(()) };
+    let Some(kind) = kind(projector, "audio") else { return Ok(()) };
     let Some(&Value::Unsigned(factor)) = projector.entry("clip.audio.projector.stack_factor") else {
         return Ok(());
     };
-    if !STACKING.contains(&kind.as_str()) {
-        return Ok(());
-    }
-    let computed = FRAMES.div_ceil(factor.max(1));
-    let counted = (2 * FRAMES).div_ceil(factor.max(1)) / 2;
+    let Some((computed, counted)) = embeddings(kind, factor) else { return Ok(()) };
     if factor == 0 || computed != counted {
         let counts = format!("it would compute {computed} embeddings for half a minute and count {counted}");
         return Err(rejected(&format!(
-            "llama.cpp cannot use a projector that joins {factor} frames: {counts}"
+            "llama.cpp cannot use a projector of the type {kind} that joins {factor} frames: {counts}"
         )));
     }
     Ok(())
+}
+
+/// The numbers of embeddings that llama.cpp computes for half a minute of sound, and that it counts, for the types of projectors that join `factor`
+/// frames; `None` for other types. It computes one for the last, shorter group of frames, and does not count it. Voxtral's frames are halved before
+/// they are joined, which the model's authors do not do (llama.cpp's issue 25496).
+fn embeddings(kind: &str, factor: u64) -> Option<(u64, u64)> {
+    let halved = match kind {
+        "ultravox" | "meralion" => 1,
+        "voxtral" => 2,
+        _ => return None,
+    };
+    let factor = factor.max(1);
+    Some(((FRAMES / halved).div_ceil(factor), (2 * FRAMES).div_ceil(factor) / 2 / halved))
+}
+
+/// Appends silence until the last half minute of a sound lasts a tenth of a second. llama.cpp computes half minutes one after the other, and ends the
+/// process if one of them has no frame.
+fn fill(samples: &mut Vec<f32>, rate: u32) {
+    let (half_minute, least) = (30 * rate as usize, rate as usize / 10);
+    let last = samples.len() % half_minute;
+    if last != 0 && last < least {
+        samples.resize(samples.len() - last + least, 0.0);
+    }
 }
 
 fn unusable(what: &str, why: &dyn std::fmt::Display) -> Failure {
@@ -256,6 +296,38 @@ mod tests {
         assert_eq!(placeholders(&one, 40), placeholders(&one, 40));
         assert_ne!(placeholders(&one, 2), placeholders(&other, 2));
         assert!(placeholders(&one, 40).iter().all(|token| token.0 < 0));
+    }
+
+    #[test]
+    fn projectors_for_which_llama_cpp_counts_wrongly_are_known() {
+        for (kind, factor, agree) in [
+            ("ultravox", 4, true),
+            ("ultravox", 8, false),
+            ("voxtral", 4, false),
+            ("voxtral", 5, true),
+            ("meralion", 15, true),
+        ] {
+            let (computed, counted) = embeddings(kind, factor).expect("a type that joins frames");
+            assert_eq!(computed == counted, agree, "{kind} {factor}: {computed} {counted}");
+        }
+        assert_eq!(embeddings("gemma4a", 4), None);
+    }
+
+    #[test]
+    fn the_last_half_minute_of_a_sound_is_long_enough() {
+        for (samples, filled) in [
+            (0, 0),
+            (1, 1_600),
+            (1_599, 1_600),
+            (1_600, 1_600),
+            (480_000, 480_000),
+            (480_001, 481_600),
+            (9_600_000, 9_600_000),
+        ] {
+            let mut sound = vec![0.5; samples];
+            fill(&mut sound, 16_000);
+            assert_eq!(sound.len(), filled, "{samples}");
+        }
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Sounds in messages, with the text model of the repository and a projector of random weights (tools/synthetic-gguf/sound.py): what it answers is
 //! noise that depends on the sound.
 
-use std::{collections::BTreeMap, f32::consts::TAU, path::PathBuf};
+use std::{collections::BTreeMap, f32::consts::TAU, io::Cursor, path::PathBuf};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use image::{ImageFormat, Rgb, RgbImage};
 use island_protocol::{
     cargo::CargoSpec,
     event::AttemptEvent,
@@ -13,13 +15,13 @@ use island_runtimes_kit::media::sound::wav;
 use island_runtimes_llmcpp::{Llmcpp, Settings};
 use serde_json::{Value, json};
 
-/// Tokens of each half minute: 1,500 frames, of which four are one embedding.
+/// Tokens of each half minute with the projector in the form of Ultravox: 1,500 frames, of which four are one embedding.
 const TOKENS: u64 = 375;
 /// Samples in a second.
 const RATE: u32 = 16_000;
 
 fn file(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
+    island_testing::workspace().join("runtimes/llmcpp").join(path)
 }
 
 fn cargo() -> CargoSpec {
@@ -53,10 +55,22 @@ async fn hearing() -> Llmcpp {
 
 /// A tone as a part of a message.
 fn tone(hertz: f32, seconds: f32, rate: u32) -> Value {
-    let samples: Vec<f32> = (0..(seconds * rate as f32) as u32)
-        .map(|at| 0.5 * (TAU * hertz * at as f32 / rate as f32).sin())
-        .collect();
+    tone_of(hertz, (seconds * rate as f32) as u32, rate)
+}
+
+fn tone_of(hertz: f32, samples: u32, rate: u32) -> Value {
+    let sample = |at: u32| 0.5 * (TAU * hertz * at as f32 / rate as f32).sin();
+    let samples: Vec<f32> = (0..samples).map(sample).collect();
     json!({"type": "input_audio", "input_audio": {"data": wav(&samples, rate), "format": "wav"}})
+}
+
+fn picture(width: u32, height: u32) -> Value {
+    let pixels =
+        RgbImage::from_fn(width, height, |column, row| Rgb([(column % 256) as u8, (row % 256) as u8, 90]));
+    let mut bytes = Cursor::new(Vec::new());
+    pixels.write_to(&mut bytes, ImageFormat::Png).expect("written");
+    let address = format!("data:image/png;base64,{}", STANDARD.encode(bytes.into_inner()));
+    json!({"type": "image_url", "image_url": {"url": address}})
 }
 
 fn question(parts: &[Value]) -> Value {
@@ -115,6 +129,51 @@ async fn replies_depend_on_the_sound() {
 }
 
 #[tokio::test]
+async fn a_sound_may_have_any_length() {
+    // In the form of Gemma 4's, which computes a sound at its own length.
+    let engine = engine("tests/sound/gemma4a.gguf").await;
+    let of = async |samples: u32| facts(&play(&engine, question(&[tone_of(220.0, samples, RATE)])).await);
+    let (_, second) = of(RATE).await;
+    let (_, two) = of(2 * RATE).await;
+    // One embedding for each 640 samples.
+    assert_eq!(two - second, 25);
+    // Around the shortest frame, and where the second half minute has only a few samples.
+    for samples in [1, 160, 319, 320, 321, 640, 30 * RATE - 1, 30 * RATE, 30 * RATE + 1, 30 * RATE + 321] {
+        let (first, tokens) = of(samples).await;
+        assert!(first.is_finite() && tokens > 0, "{samples}: {first} {tokens}");
+    }
+    let (low, high) = (tone(220.0, 2.0, RATE), tone(880.0, 2.0, RATE));
+    let (low, _) = facts(&play(&engine, question(&[low])).await);
+    let (high, _) = facts(&play(&engine, question(&[high])).await);
+    assert!((low - high).abs() > 1e-6, "{low} {high}");
+}
+
+#[tokio::test]
+async fn a_model_takes_pictures_and_sounds_in_one_message() {
+    // In the form of Gemma 4 12B's, whose pictures must be read in one batch, but not its sounds.
+    let engine = engine("tests/sound/gemma4u.gguf").await;
+    let (without, plain) = facts(&play(&engine, question(&[])).await);
+    // More tokens than a batch has: one for each 640 samples.
+    let long = tone(220.0, 22.0, RATE);
+    let (of_long, tokens) = facts(&play(&engine, question(std::slice::from_ref(&long))).await);
+    assert!(tokens > plain + 550 && of_long != without, "{tokens} {plain} {of_long}");
+    let picture = picture(48, 36);
+    let (of_picture, with_picture) = facts(&play(&engine, question(std::slice::from_ref(&picture))).await);
+    let (of_both, both) = facts(&play(&engine, question(&[long, picture])).await);
+    assert!(of_picture != without && of_both != of_long && of_both != of_picture);
+    assert_eq!(both - tokens, with_picture - plain);
+}
+
+#[tokio::test]
+async fn large_pictures_have_as_many_tokens_as_their_library_gives_them() {
+    let engine = engine("tests/sound/gemma4u.gguf").await;
+    let (_, plain) = facts(&play(&engine, question(&[])).await);
+    let (_, tokens) = facts(&play(&engine, question(&[picture(1_600, 1_200)])).await);
+    // 280 at most, and a few around them.
+    assert!((plain + 200..plain + 320).contains(&tokens), "{tokens} {plain}");
+}
+
+#[tokio::test]
 async fn sounds_that_cannot_be_used_are_refused() {
     let engine = hearing().await;
     let part = |data: &str| json!({"type": "input_audio", "input_audio": {"data": data, "format": "wav"}});
@@ -147,7 +206,8 @@ async fn numbers_of_joined_frames_that_end_llama_cpp_are_refused() {
         let changed = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(changed.path(), &bytes).expect("the changed projector");
         let failure = load(changed.path().to_owned()).await.expect_err("it is refused");
-        let problem = format!("llama.cpp cannot use a projector that joins {factor} frames");
+        let problem =
+            format!("llama.cpp cannot use a projector of the type ultravox that joins {factor} frames");
         assert!(failure.message.contains(&problem), "{failure:?}");
     }
 }
