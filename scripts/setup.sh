@@ -131,6 +131,13 @@ PY
     rm -rf "$folder"
     cp scripts/onnxruntime.txt .tools/lib/onnxruntime.stamp
 fi
+# Programs that are built here find it where installed ones do, in ../lib/island.
+if [ -f .tools/lib/libonnxruntime.so ]; then
+    beside=$CARGO_TARGET_DIR/lib/island
+    mkdir -p "$beside"
+    # A process may have loaded the former file, which is therefore replaced as a whole.
+    cp --archive --update --remove-destination .tools/lib/*.so* "$beside"
+fi
 
 # --- Clients of others, which the tests talk to us with.
 clients=scripts/test-clients

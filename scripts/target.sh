@@ -35,7 +35,7 @@ if [ "$(cat "$shared/.clone" 2>/dev/null || true)" != "$PWD" ]; then
     if [ -f "$shared/.built" ] && [ -z "$(newer)" ]; then
         awk 'NR == FNR { time = $1; sub(/^[^ ]+ /, ""); times[$0] = time; next } $0 in times { printf "%s\t%s\n", times[$0], substr($0, 67) }' \
             "$shared/.built" <(hashes) | while IFS=$'\t' read -r time file; do touch -d "@$time" "$file"; done
-        files | { xargs -0 grep -lZE --include='*.rs' '^[^/]*env!\("CARGO_MANIFEST_DIR"\)' || true; } | xargs -0 touch
+        files | { xargs -0 grep -lZE --include='*.rs' '^[^/]*env!\("CARGO_MANIFEST_DIR"\)' || true; } | xargs -0 --no-run-if-empty touch
     fi
     echo "$PWD" >"$shared/.clone"
 fi

@@ -200,7 +200,7 @@ mod tests {
     /// `UPDATE_CHART=1 cargo test -p island-benches` draws it anew.
     #[test]
     fn the_committed_chart_is_drawn_from_the_committed_results() {
-        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+        let docs = Path::new("../docs");
         let mut results: Vec<PathBuf> = fs::read_dir(docs.join("benchmarks"))
             .expect("docs/benchmarks")
             .map(|entry| entry.expect("an entry").path())

@@ -22,6 +22,7 @@
 //! | `footprint` | memory and processor time of an idle Island, against node-exporter and boinc-client |
 //! | `pages` | processor time of a coordinator with a hundred open pages of the console |
 //! | `python` | a peer in Python |
+//! | `tree` | paths of the source tree |
 //! | `containers` | time from a job to the first output of its container, cold and started ahead, against curl |
 //!
 //! Rounds are interleaved (A, B, C, A, B, C, …). The ratio of each round is taken; the reported ratio is the median, with the minimum
@@ -49,6 +50,7 @@ mod python;
 mod report;
 mod stats;
 mod systems;
+mod tree;
 mod wasm;
 
 use std::{fs, path::PathBuf};

@@ -11,6 +11,8 @@ use anyhow::{Context as _, Result};
 use island_runtimes_graph::library;
 use serde_json::Value;
 
+use crate::tree;
+
 /// Python, waiting for lines.
 pub(crate) struct Python {
     process: Child,
@@ -22,7 +24,7 @@ pub(crate) struct Python {
 impl Python {
     /// Starts one of the scripts beside this crate, whose first line is its version.
     pub(crate) fn start(python: &Path, script: &str, arguments: &[&OsStr]) -> Result<Self> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
+        let script = tree::source("benches")?.join(script);
         let mut process = Command::new(python)
             .arg(script)
             .args(arguments)

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::load::Target;
+use crate::{load::Target, tree};
 
 /// Places for jobs, and tokens of context for each.
 #[derive(Debug, Clone, Copy)]
@@ -87,7 +87,7 @@ impl Network {
         let folder = tempfile::Builder::new().prefix("islb").tempdir()?;
         let cargos = folder.path().join("cargos");
         fs::create_dir_all(cargos.join("fixtures"))?;
-        let tree = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?;
+        let tree = tree::source("")?;
         let simulated = fs::read_to_string(tree.join("cargos/fixtures/sim-chat.toml"))?;
         let at_once =
             simulated.replace("\"sim-chat\"", "\"sim-at-once\"").replace("\ndelay_ms = 20", "\ndelay_ms = 0");

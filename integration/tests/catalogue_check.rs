@@ -19,7 +19,7 @@ const MODELS: [(&str, &str, &str); 3] = [
 const GGUF: &str = "cargos/models/island-tiny-chat.gguf";
 
 fn source(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+    island_testing::workspace().join(path)
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -11,8 +11,8 @@ use island_integration::{Network, Options, has_postgres, program};
 use island_testing::{oidc::Provider, port::free_port};
 use serde_json::Value;
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+fn root() -> PathBuf {
+    island_testing::workspace()
 }
 
 fn installed(path: &str) -> PathBuf {

@@ -156,7 +156,7 @@ exec "$ISLAND" --nats-url nats://10.9.9.9:4222 $PERMISSION dev --fixtures --data
 "#;
 
 fn start_on_another_fabric(folder: &Path, permission: &str) -> Child {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/nats-server");
+    let own = island_testing::workspace().join(".tools/bin/nats-server");
     let namespaces = if rustix::process::geteuid().is_root() { "-npf" } else { "-Urnpf" };
     Command::new("unshare")
         .args([namespaces, "--kill-child", "--mount-proc", "sh", "-c", ON_ANOTHER_MACHINE])

@@ -1,6 +1,6 @@
 //! A Stable Diffusion through the whole network: HTTP, SQL, NATS, agent, worker. The model is the engine's fixture, small and of random weights.
 
-use std::{collections::BTreeMap, fs, path::Path, process::Command};
+use std::{collections::BTreeMap, fs, process::Command};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use island_coordinator_client::protocol::job::JobStatus;
@@ -100,7 +100,7 @@ async fn sizes_and_numbers_that_make_no_sense_are_refused_by_name() {
 #[tokio::test]
 async fn openai_clients_get_pictures() {
     let network = Network::start_with(&Options::default());
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let root = island_testing::workspace();
     let output = Command::new(root.join(".tools/venv/bin/python"))
         .arg(root.join("integration/clients/openai_images.py"))
         .args([&format!("{}/api/v1", network.info("api_url")), network.info("api_key")])

@@ -51,8 +51,8 @@ const SYSTEM: &[&str] = &[
     "watch",
 ];
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+fn root() -> PathBuf {
+    island_testing::workspace()
 }
 
 fn read(path: &str) -> String {

@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+    island_testing::workspace()
 }
 
 /// Rows of the table in ARCHITECTURE.md whose header begins with these cells.
@@ -46,7 +46,7 @@ fn allowed() -> BTreeMap<String, BTreeSet<String>> {
 fn packages() -> Vec<Value> {
     let result = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--locked", "--format-version", "1"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(root())
         .output()
         .expect("run cargo metadata");
     let metadata: Value = serde_json::from_slice(&result.stdout).expect("cargo metadata prints JSON");

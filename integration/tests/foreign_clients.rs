@@ -1,14 +1,11 @@
 //! Unmodified third-party clients, each against a network with the usual limits.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::PathBuf, process::Command};
 
 use island_integration::{Network, Options};
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+fn root() -> PathBuf {
+    island_testing::workspace()
 }
 
 fn installed(path: &str) -> PathBuf {

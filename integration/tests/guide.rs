@@ -1,6 +1,6 @@
 //! `docs/api.md`, run as it is written.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use island_integration::{
     Network, Options,
@@ -9,8 +9,7 @@ use island_integration::{
 use serde_json::Value;
 
 fn read(path: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
-    fs::read_to_string(root.join(path)).expect("read")
+    fs::read_to_string(island_testing::workspace().join(path)).expect("read")
 }
 
 #[test]

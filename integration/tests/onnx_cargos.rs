@@ -8,7 +8,6 @@ mod support;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
     process::Command,
 };
 
@@ -105,7 +104,7 @@ async fn a_gpu_runs_graphs_and_the_processor_quantized_ones() {
 
 /// What a script of `clients/` prints.
 fn printed(network: &Network, script: &str, arguments: &[&str]) -> Value {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let root = island_testing::workspace();
     let output = Command::new(root.join(".tools/venv/bin/python"))
         .arg(root.join("integration/clients").join(script))
         .args([&format!("{}/api/v1", network.info("api_url")), network.info("api_key")])

@@ -125,7 +125,7 @@ impl Machine {
     }
 
     fn start_nats(&mut self, conf: &str, arguments: &[&str]) {
-        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/nats-server");
+        let own = island_testing::workspace().join(".tools/bin/nats-server");
         let server = if own.is_file() { own } else { "nats-server".into() };
         let path = self.text(&format!("fabric/{conf}"));
         let all: Vec<&str> = ["-c", &path].iter().chain(arguments).copied().collect();
@@ -268,7 +268,7 @@ fn caddyfile(machine: &Machine) -> String {
 
 #[tokio::test]
 async fn a_reverse_proxy_ends_tls_and_islands_connect_through_it() {
-    let caddy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/caddy/usr/bin/caddy");
+    let caddy = island_testing::workspace().join(".tools/caddy/usr/bin/caddy");
     if !caddy.is_file() {
         island_testing::skip("a reverse proxy", "Caddy was not fetched; `scripts/setup.sh test` does");
         return;
@@ -299,7 +299,7 @@ async fn a_reverse_proxy_ends_tls_and_islands_connect_through_it() {
 #[tokio::test]
 async fn nats_has_its_own_certificate_and_reads_a_new_one_on_reload() {
     const NATS: &str = "nats.example.org";
-    let caddy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/caddy/usr/bin/caddy");
+    let caddy = island_testing::workspace().join(".tools/caddy/usr/bin/caddy");
     if !caddy.is_file() {
         island_testing::skip("a reverse proxy", "Caddy was not fetched; `scripts/setup.sh test` does");
         return;

@@ -14,7 +14,7 @@ const EXAMPLES: &str = "25";
 const SEED: &str = "20261120";
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+    island_testing::workspace()
 }
 
 /// A network whose every Cargo is quick, so that every stream ends: the scripted one and the shipped model.

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     io::{BufRead as _, BufReader},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -30,8 +30,8 @@ const ABSENT: [&str; 6] = [
     "island_refusals_total",
 ];
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+fn root() -> PathBuf {
+    island_testing::workspace()
 }
 
 fn read(path: &str) -> String {

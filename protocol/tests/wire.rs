@@ -34,7 +34,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/wire")
+    PathBuf::from("tests/wire")
 }
 
 /// Every file of a message has what both sides read before they agree on a version.

@@ -14,7 +14,7 @@ use island_runtimes_onnx::runtime::Onnx;
 use serde_json::{Value, json};
 
 use super::{Cost, embed, processor};
-use crate::systems::free_port;
+use crate::{systems::free_port, tree};
 
 /// How long a server may take to load its model.
 const START: Duration = Duration::from_mins(2);
@@ -51,7 +51,7 @@ impl Server {
     /// One of the servers in `benches/onnx`.
     pub(super) async fn python(python: &Path, kind: &str, model: &Path, shape: Shape) -> Result<Self> {
         let Shape { workers, threads, batch } = shape;
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("onnx/serve_{kind}.py"));
+        let script = tree::source(&format!("benches/onnx/serve_{kind}.py"))?;
         let port = free_port()?;
         let mut command = Command::new(python);
         command.arg(script).arg(model);

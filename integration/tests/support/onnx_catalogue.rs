@@ -11,7 +11,7 @@ use crate::support::Fixture;
 pub(crate) fn add(folder: &Path, fixtures: &[Fixture], vram_mb: u64) {
     let tasks = folder.join("onnx/tasks");
     fs::create_dir_all(&tasks).expect("a folder");
-    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cargos/onnx/tasks");
+    let shipped = island_testing::workspace().join("cargos/onnx/tasks");
     for task in fs::read_dir(shipped).expect("the tasks") {
         let path = task.expect("readable").path();
         fs::copy(&path, tasks.join(path.file_name().expect("a name"))).expect("copy");

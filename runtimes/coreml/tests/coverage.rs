@@ -7,7 +7,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     fs,
-    path::Path,
 };
 
 use island_runtimes_coreml::{
@@ -85,7 +84,7 @@ fn bound(difference: f32) -> f32 {
 #[test]
 fn table_of_operations_is_current() {
     let (measured, models) = (measured(), models());
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let path = island_testing::workspace().join("runtimes/coreml/README.md");
     let text = fs::read_to_string(&path).expect("the README");
     let (before, rest) = text.split_once(BEGIN).expect("a table");
     let (table, after) = rest.split_once(END).expect("the table's end");

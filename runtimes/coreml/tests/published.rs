@@ -121,7 +121,7 @@ fn run(package: &Package) -> Result<Tensors, String> {
 
 #[test]
 fn model_of_a_crate_computes_its_documented_result() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/published/coreml-native");
+    let folder = island_testing::workspace().join("runtimes/coreml/tests/published/coreml-native");
     let numbers = |folder: &Path, inputs: &[(&str, Vec<f32>)], output: &str| -> Vec<f32> {
         let package = Package::open(&files(folder), None).expect("opens");
         let threads = Resources::cpu(1);
@@ -148,7 +148,7 @@ fn model_of_a_crate_computes_its_documented_result() {
 
 #[test]
 fn published_models_are_parsed_and_run() {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/published");
+    let own = island_testing::workspace().join("runtimes/coreml/tests/published");
     let root = env::var_os("COREML_SAMPLES").map_or(own, PathBuf::from);
     let mut wrong = Vec::new();
     let mut ran: BTreeMap<(PathBuf, String), Vec<(PathBuf, Tensors)>> = BTreeMap::new();

@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn operators_and_weights_show_what_a_graph_computes_with() {
-        let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../onnx/tests/fixtures");
+        let fixtures = std::path::Path::new("../onnx/tests/fixtures");
         let of = |path: &str| needs(&std::fs::read(fixtures.join(path)).expect("a fixture"));
         let none = Needs::default();
         let quantized = Needs { scales_by_run: true, integer_products: true, half: false };

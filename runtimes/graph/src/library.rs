@@ -100,9 +100,10 @@ fn try_open() -> Result<Environment, Unavailable> {
 fn folders() -> Vec<PathBuf> {
     let program = env::current_exe().ok();
     let beside = program.as_deref().and_then(Path::parent);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/lib");
+    // Cargo puts the programs of tests into a folder of its own.
+    let above = beside.filter(|folder| folder.ends_with("deps")).and_then(Path::parent);
     let near = |folder: &Path| [folder.to_owned(), folder.join("../lib/island")];
-    beside.into_iter().flat_map(near).chain([source]).collect()
+    beside.into_iter().chain(above).flat_map(near).collect()
 }
 
 fn init(path: &Path) -> Result<Environment, String> {

@@ -186,7 +186,7 @@ mod tests {
     use crate::library;
 
     fn fixture(path: &str) -> Vec<u8> {
-        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../onnx/tests/fixtures");
+        let fixtures = Path::new("../onnx/tests/fixtures");
         fs::read(fixtures.join(path)).expect("a fixture")
     }
 

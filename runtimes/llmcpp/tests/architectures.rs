@@ -33,7 +33,7 @@ const MEAN: f64 = 0.2;
 const TIE: f64 = 1.0;
 
 fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    island_testing::workspace().join("runtimes/llmcpp")
 }
 
 /// The models, by the name of their file.

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 const TOLERANCE: f64 = 2e-2;
 
 fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/encoders").join(name)
+    island_testing::workspace().join("runtimes/llmcpp/tests/encoders").join(name)
 }
 
 fn cases(name: &str) -> Vec<Value> {

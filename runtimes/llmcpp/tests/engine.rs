@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 const QUESTIONS: [&str; 3] = ["Tell me about the sea.", "Who are you?", "What is love?"]; // words: ok
 
 fn model() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../cargos/models/island-tiny-chat.gguf")
+    island_testing::workspace().join("cargos/models/island-tiny-chat.gguf")
 }
 
 fn cargo() -> CargoSpec {

@@ -18,7 +18,7 @@ const BLUE: [u8; 3] = [30, 40, 220];
 const YELLOW: [u8; 3] = [230, 220, 40];
 
 fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../cargos/models").join(name)
+    island_testing::workspace().join("cargos/models").join(name)
 }
 
 fn cargo() -> CargoSpec {

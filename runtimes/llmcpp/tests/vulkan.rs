@@ -48,7 +48,7 @@ impl Island {
     }
 
     fn launch(&self, gpus: Vec<GpuGrant>, engine: Value) -> Launch {
-        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cargos/models/island-tiny-chat.gguf");
+        let model = island_testing::workspace().join("cargos/models/island-tiny-chat.gguf");
         let cargo = json!({"slug": "llm-chat", "runtime_type": "llmcpp", "engine": engine});
         Launch {
             artifacts: BTreeMap::from([("model".to_owned(), model)]),

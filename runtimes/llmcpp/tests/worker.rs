@@ -37,7 +37,7 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn repository(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+    island_testing::workspace().join(path)
 }
 
 /// The text of a worker's reply, how it ended, and how far the worker was confined.

@@ -6,7 +6,7 @@ mod support;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
 };
 
@@ -243,7 +243,7 @@ fn probe_reports_devices_and_why_there_are_none() {
     let (none, broken) = (dir.path().join("none"), dir.path().join("broken"));
     fs::write(&broken, "{}").expect("written");
     // A library without the functions of a plugin.
-    let other = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.tools/lib/libonnxruntime.so");
+    let other = island_testing::workspace().join(".tools/lib/libonnxruntime.so");
     for (changes, problem) in [
         (vec![("ISLAND_WEBGPU_PLUGIN", none.as_path())], "which does not exist"),
         (vec![("ISLAND_WEBGPU_PLUGIN", broken.as_path())], "cannot be registered"),

@@ -31,7 +31,11 @@ impl Programs {
                 Some(path) => existing(path.clone())?,
                 None => sibling(folder, "island-agent")?,
             },
-            nats_server: if external_nats { None } else { Some(find_nats_server(nats_server.clone())?) },
+            nats_server: if external_nats {
+                None
+            } else {
+                Some(find_nats_server(folder, nats_server.clone())?)
+            },
             cargos: find_cargos(folder, cargos.clone())?,
         })
     }
@@ -74,12 +78,14 @@ fn existing(path: PathBuf) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn find_nats_server(given: Option<PathBuf>) -> Result<PathBuf> {
+fn find_nats_server(own_folder: &Path, given: Option<PathBuf>) -> Result<PathBuf> {
     if let Some(path) = given.or_else(|| env::var_os("ISLAND_NATS_SERVER").map(PathBuf::from)) {
         return existing(path);
     }
     let in_path = env::var_os("PATH").unwrap_or_default();
-    std::iter::once(source_tree().join(".tools/bin"))
+    source_tree(own_folder)
+        .map(|tree| tree.join(".tools/bin"))
+        .into_iter()
         .chain(env::split_paths(&in_path))
         .map(|folder| folder.join("nats-server"))
         .find(|path| path.is_file())
@@ -93,19 +99,26 @@ fn find_cargos(own_folder: &Path, given: Option<PathBuf>) -> Result<PathBuf> {
         }
         return Ok(path);
     }
-    [own_folder.join("../share/island/cargos"), source_tree().join("cargos")]
-        .into_iter()
+    let of_source = source_tree(own_folder).map(|tree| tree.join("cargos"));
+    std::iter::once(own_folder.join("../share/island/cargos"))
+        .chain(of_source)
         .find(|path| path.is_dir())
         .context("the catalogue is not installed: name its folder with --cargos")
 }
 
 /// The source tree that this is run in, or else the one this program was built from, where it still is; an installed program finds
 /// everything beside itself. Clones that share a target directory share this program, and each has a catalogue of its own.
-fn source_tree() -> PathBuf {
+fn source_tree(own_folder: &Path) -> Option<PathBuf> {
+    let around = |folder: &Path| folder.ancestors().find(|folder| is_source_tree(folder)).map(Path::to_owned);
     let here = env::current_dir().ok();
-    let here = here.iter().flat_map(|folder| folder.ancestors()).find(|folder| is_source_tree(folder));
-    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    here.or_else(built).map_or_else(PathBuf::new, Path::to_owned)
+    here.and_then(|folder| around(&folder)).or_else(|| around(own_folder)).or_else(|| last_clone(own_folder))
+}
+
+/// The clone that built last into the folder of the program's profile, which `scripts/target.sh` records where clones share it. Its path is not
+/// compiled into the program, because each clone would have to build it again.
+fn last_clone(own_folder: &Path) -> Option<PathBuf> {
+    let recorded = std::fs::read_to_string(own_folder.parent()?.join(".clone")).ok()?;
+    Some(PathBuf::from(recorded.trim_end_matches('\n'))).filter(|folder| is_source_tree(folder))
 }
 
 fn is_source_tree(folder: &Path) -> bool {
@@ -115,6 +128,21 @@ fn is_source_tree(folder: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_finds_the_clone_that_built_it() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let (clone, target) = (folder.path().join("clone"), folder.path().join("target"));
+        let debug = target.join("debug");
+        for folder in [&clone.join("cargos"), &clone.join("cli"), &debug] {
+            std::fs::create_dir_all(folder).expect("folder");
+        }
+        assert_eq!(last_clone(&debug), None);
+        std::fs::write(target.join(".clone"), format!("{}\n", clone.display())).expect("record");
+        assert_eq!(last_clone(&debug), None, "it is no source tree");
+        std::fs::write(clone.join("Cargo.toml"), "").expect("manifest");
+        assert_eq!(last_clone(&debug), Some(clone));
+    }
 
     #[test]
     fn the_hint_leads_to_this_program() {

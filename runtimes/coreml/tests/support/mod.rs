@@ -75,10 +75,7 @@ fn usual_score() -> f64 {
 
 /// The folder of the fixtures, for tests of any crate.
 pub(crate) fn fixtures() -> PathBuf {
-    let mut roots = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .filter(|folder| folder.join("Cargo.lock").is_file());
-    roots.next().expect("the workspace").join("runtimes/coreml/tests/fixtures")
+    island_testing::workspace().join("runtimes/coreml/tests/fixtures")
 }
 
 /// All fixtures, or those whose name contains `COREML_FIXTURE`.

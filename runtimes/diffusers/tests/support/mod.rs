@@ -34,9 +34,7 @@ pub(crate) mod pipelines;
 
 /// The folder of the fixtures, for tests of any crate.
 pub(crate) fn fixtures() -> PathBuf {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    let mut roots = crates.filter(|folder| folder.join("Cargo.lock").is_file());
-    roots.next().expect("the workspace").join("runtimes/diffusers/tests/fixtures")
+    island_testing::workspace().join("runtimes/diffusers/tests/fixtures")
 }
 
 /// A repository and its expected results.

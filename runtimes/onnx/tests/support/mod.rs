@@ -66,9 +66,7 @@ fn usual() -> f64 {
 
 /// The folder of the fixtures, for tests of any crate.
 fn fixtures() -> PathBuf {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    let mut roots = crates.filter(|folder| folder.join("Cargo.lock").is_file());
-    roots.next().expect("the workspace").join("runtimes/onnx/tests/fixtures")
+    island_testing::workspace().join("runtimes/onnx/tests/fixtures")
 }
 
 /// All fixtures, or those whose name contains `ONNX_FIXTURE`.
