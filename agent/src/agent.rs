@@ -522,7 +522,34 @@ pub fn cache_config(config: &Config) -> CacheConfig {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+
     use super::*;
+    use crate::config::WorkersSection;
+
+    /// The session of the fabric notes this machine's address in `internet`, and the meter's task replaces the sample: those
+    /// who decide must read the same.
+    #[tokio::test]
+    async fn parts_that_decide_share_what_others_find_out() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let workers = WorkersSection { bin_dir: Some(folder.path().to_owned()), ..WorkersSection::default() };
+        let config = Config { state_dir: folder.path().join("state"), workers, ..Config::default() };
+        // It is large.
+        let agent = Box::pin(Agent::build(config)).await.expect("an agent");
+
+        let address = SocketAddr::from(([9, 9, 9, 9], 443));
+        let egress = agent.supervisor.egress_mounts().outside();
+        let is_own =
+            || egress.check(address).is_err_and(|kind| kind.to_string().contains("as the internet sees it"));
+        assert!(!is_own());
+        agent.internet.set_external(address.ip());
+        assert!(is_own(), "the proxy of containers refuses the address that the fabric states");
+
+        agent.meter.sample().await;
+        let (measured, used) = (agent.meter.latest().latest(), agent.supervisor.pool().sample());
+        assert!(Arc::ptr_eq(&measured, &used), "memory is divided as it was measured last");
+    }
 
     #[test]
     fn shared_workers_read_no_files_of_the_cache_but_verified_ones() {

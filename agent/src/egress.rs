@@ -77,6 +77,12 @@ impl EgressMounts {
         Ok(Some(EgressMount { gate, log, path: log_file(&self.log_dir, key) }))
     }
 
+    /// What decides where containers may connect.
+    #[cfg(test)]
+    pub(crate) fn outside(&self) -> &dyn Outside {
+        &*self.outside
+    }
+
     /// Removes the mounts of an earlier agent, except those of attempts that still run.
     pub fn sweep(&self, holding: &[AttemptKey]) -> io::Result<()> {
         let kept: Vec<_> = holding.iter().map(|key| egress_folder(&self.dir, *key)).collect();

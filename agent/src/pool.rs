@@ -335,6 +335,12 @@ impl Pool {
         self.load.latest().gpus.cards.clone()
     }
 
+    /// The latest sample of the machine, by which memory is divided.
+    #[cfg(test)]
+    pub(crate) fn sample(&self) -> Arc<Sample> {
+        self.load.latest()
+    }
+
     /// Gives no further job to a worker on a GPU whose engine failed, and ends it once it has none: a device that was lost does not come back
     /// in its process. Jobs that wait for it, and later ones, get a new worker. Does nothing for a worker whose process uses no GPU.
     pub fn replace_failed(&self, worker: &WorkerHandle) {

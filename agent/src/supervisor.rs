@@ -281,6 +281,12 @@ impl Supervisor {
         &self.parts.pool
     }
 
+    /// Egress mounts of containers.
+    #[cfg(test)]
+    pub(crate) fn egress_mounts(&self) -> &EgressMounts {
+        &self.parts.egress_mounts
+    }
+
     /// Whether there are no attempts.
     pub fn is_idle(&self) -> bool {
         self.lock().is_empty()

@@ -402,6 +402,18 @@ impl WorkerHandle {
         Self::in_state(cargo, gpus, watch::channel(WorkerState::Ready).1)
     }
 
+    /// The same with this measurement of its memory.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn measured(
+        cargo: CargoSpec,
+        memory: WorkerMemory,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Command>) {
+        let (handle, received) = Self::without_process(cargo);
+        let mut handle = Arc::into_inner(handle).expect("no other part has it yet");
+        handle.memory = Some(memory);
+        (Arc::new(handle), received)
+    }
+
     /// The same, which has not ended as long as the sender of its state exists and sends nothing else.
     pub(crate) fn in_state(
         cargo: CargoSpec,

@@ -279,6 +279,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn containers_get_no_gpu_while_their_probe_names_a_problem() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let rules = ContainerRules { gpus: true, ..ContainerRules::default() };
+        let mut cargo = testing::assignment(1, 1).cargo;
+        (cargo.runtime_type, cargo.engine) = (RuntimeType::Container, serde_json::Value::Null);
+        let problem = r#""gpu":"the toolkit is too old""#;
+        for (details, gpus, stated) in
+            [("", vec![0_u32], None), (problem, vec![], Some("the toolkit is too old"))]
+        {
+            let report = format!(
+                r#"{{"kind":"container","version":"1","devices":[],"details":{{{details}}},"sandbox":{{"level":"full"}}}}"#
+            );
+            program(folder.path(), "island-worker-container", &format!("echo '{report}'"));
+            let runtimes = Runtimes::probe(folder.path(), false, &rules).await;
+            assert!(runtimes.offers_containers());
+            let offered = runtimes.gpus_for(&cargo, &[gpu(0)]);
+            assert_eq!(offered.into_iter().collect::<Vec<_>>(), gpus, "{stated:?}");
+            assert_eq!(runtimes.container_gpu_problem().as_deref(), stated);
+        }
+    }
+
+    #[tokio::test]
     async fn each_engine_is_available_or_has_a_reason() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let full = r#"{"kind":"llmcpp","version":"b1","devices":[],"features":["continues_forms"],"sandbox":{"level":"full"}}"#;

@@ -106,7 +106,7 @@ async fn await_end(worker: &WorkerHandle, grace: Duration) {
 mod tests {
     use std::path::Path;
 
-    use tokio::sync::watch;
+    use tokio::{sync::watch, time::Instant};
 
     use super::*;
     use crate::{
@@ -152,6 +152,29 @@ mod tests {
         drop(pool.end_within(&worker, Duration::ZERO));
         assert!(matches!(commands.recv().await, Some(Command::Stop { now: false })));
         assert!(matches!(commands.recv().await, Some(Command::Kill(WorkerExit::Stalled))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_waits_for_a_slow_container_daemon_only_until_it_kills_the_worker() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pool = empty_pool(folder.path()).await;
+        let mut cargo = testing::assignment(1, 1).cargo;
+        (cargo.runtime_type, cargo.engine) = (RuntimeType::Container, serde_json::Value::Null);
+        let (lives, state) = watch::channel(WorkerState::Ready);
+        // It waits for its daemon, which removes none of its containers.
+        let (worker, mut commands) = WorkerHandle::in_state(cargo.clone(), Vec::new(), state);
+        *pool.lock() = vec![(ModelKey::of(&cargo, None), worker)];
+        let begun = Instant::now();
+        let killed_after = tokio::spawn(async move {
+            assert!(matches!(commands.recv().await, Some(Command::Stop { now: true })));
+            let Some(Command::Kill(exit)) = commands.recv().await else { panic!("it is killed") };
+            lives.send(WorkerState::Gone(exit)).expect("the pool follows it");
+            begun.elapsed()
+        });
+        let stopped = tokio::time::timeout(STOP_GRACE + KILL_GRACE, pool.stop_now(|_| true)).await;
+        stopped.expect("the pause does not depend on the daemon");
+        let killed_after = killed_after.await.expect("it was stopped and killed");
+        assert!(killed_after >= STOP_GRACE, "it has time to remove its containers: {killed_after:?}");
     }
 
     #[tokio::test]

@@ -358,6 +358,49 @@ mod tests {
         assert!(is_free());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn jobs_get_what_the_meter_found_free() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (samples, load) = watch::channel(Arc::new(Sample::default()));
+        let (_stances, stance) = watch::channel(Stance::default());
+        let pool = testing::pool(folder.path(), load, stance).await;
+        for available_mb in [0, 700] {
+            let memory = Memory { total_mb: 1000, available_mb };
+            let sample = Sample { taken: Some(Instant::now()), memory, ..Sample::default() };
+            samples.send_replace(Arc::new(sample));
+            assert_eq!(pool.headroom().ram_mb, available_mb);
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn what_is_measured_of_a_worker_counts_and_not_what_it_reports() {
+        /// Memory that this process, which is in the place of the worker, allocates, megabytes.
+        const HOARD_MB: u64 = 256;
+        const CLAIMED_MB: u64 = 100_000;
+        let hoard = std::hint::black_box(vec![1_u8; (HOARD_MB as usize) << 20]);
+        let folder = tempfile::tempdir().expect("a folder");
+        let (_samples, load) = watch::channel(Arc::new(Sample::default()));
+        let (_stances, stance) = watch::channel(Stance::default());
+        let pool = testing::pool(folder.path(), load, stance).await;
+        let mut cargo = testing::assignment(1, 1).cargo;
+        cargo.engine = serde_json::Value::Null;
+        (cargo.runtime_type, cargo.required_ram_mb) = (RuntimeType::Wasm, CLAIMED_MB);
+        let memory = WorkerMemory::open(std::process::id()).expect("this process is visible");
+        let (worker, _commands) = WorkerHandle::measured(cargo.clone(), memory);
+        pool.lock().push((ModelKey::of(&cargo, None), Arc::clone(&worker)));
+        assert_eq!(worker.stats().rss_mb, 0, "it has reported nothing");
+        let freed_mb = pool.candidates(&Sample::default())[0].memory.ram_mb;
+        assert!(freed_mb >= HOARD_MB, "its end frees {freed_mb} MB");
+        let _claim = WorkerClaim::new(worker, &cargo);
+        let promised_mb = pool.promised_mb(None);
+        assert!(
+            promised_mb <= CLAIMED_MB - (HOARD_MB - SHARED_MB),
+            "what its jobs have allocated is not due again: {promised_mb} MB"
+        );
+        drop(hoard);
+    }
+
     #[tokio::test]
     async fn no_job_waits_for_the_memory_of_a_worker_that_hangs() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use island_daemon::latest::Latest as _;
 use island_protocol::{
     cargo::{CargoSpec, Limits, RuntimeType},
     fabric::{Assignment, AssignmentReply},
@@ -16,7 +17,12 @@ use island_protocol::{
 use island_testing::port::free_port;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
-use tokio::net::UnixDatagram;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{TcpListener, TcpStream, UnixDatagram},
+    sync::watch,
+    task::JoinSet,
+};
 
 use crate::{
     coordinator::{Coordinator, now},
@@ -89,6 +95,50 @@ impl Nats {
     }
 }
 
+/// A router before the fabric that translates addresses: the fabric states another one than that of this machine.
+pub(crate) struct Router {
+    url: String,
+    address: watch::Sender<String>,
+}
+
+impl Router {
+    async fn before(nats: &Nats, address: &str) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bind");
+        let url = format!("nats://{}", listener.local_addr().expect("an address"));
+        let (port, address) = (nats.port, watch::Sender::new(address.to_owned()));
+        let addresses = address.subscribe();
+        tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                connections.spawn(translate(client, port, addresses.clone()));
+            }
+        });
+        Self { url, address }
+    }
+
+    /// Translates to another address from now on, which ends all connections.
+    pub(crate) fn change(&self, address: &str) {
+        self.address.send_replace(address.to_owned());
+    }
+}
+
+/// Connects a client to the fabric at this port until the address changes, which replaces the client's own in the first
+/// message of the fabric.
+async fn translate(mut client: TcpStream, port: u16, mut address: watch::Receiver<String>) {
+    address.mark_unchanged();
+    let stated = format!(r#""client_ip":"{}""#, address.latest());
+    let fabric = TcpStream::connect(("127.0.0.1", port)).await.expect("the fabric runs");
+    let mut fabric = BufReader::new(fabric);
+    let mut info = String::new();
+    fabric.read_line(&mut info).await.expect("what the fabric states");
+    let info = info.replace(r#""client_ip":"127.0.0.1""#, &stated);
+    client.write_all(info.as_bytes()).await.expect("the client reads it");
+    tokio::select! {
+        _ = tokio::io::copy_bidirectional(&mut client, &mut fabric) => {}
+        _ = address.changed() => {}
+    }
+}
+
 /// An Island: the agent's process and its folder.
 pub(crate) struct Island {
     pub(crate) nats: Nats,
@@ -138,6 +188,15 @@ impl Island {
         let mut agent = Command::new(AGENT);
         agent.env(name, value);
         Self::run_by(agent, 30_000, 3_600_000).await
+    }
+
+    /// Starts one which the fabric sees under this address.
+    pub(crate) async fn behind_a_router(address: &str) -> (Self, Router) {
+        let nats = Nats::start().await;
+        let router = Router::before(&nats, address).await;
+        let mut agent = Command::new(AGENT);
+        agent.env("ISLAND_AGENT_NATS_URL", &router.url);
+        (Self::over(nats, agent, workers_dir(), 30_000, 3_600_000).await, router)
     }
 
     async fn run_by(agent: Command, lease_ms: u64, credentials_ms: i64) -> Self {

@@ -761,6 +761,32 @@ async fn a_fabric_elsewhere_is_not_used_without_encryption() {
     coordinator.wait("registration", |seen| seen.registers.last().map(drop)).await;
 }
 
+/// Without the line that passes on what the fabric states, these files would be requested.
+#[tokio::test]
+async fn nothing_is_fetched_from_the_address_under_which_the_fabric_sees_the_island() {
+    let first = "9.9.9.9";
+    let (island, router) = Island::behind_a_router(first).await;
+    for address in [first, "149.112.112.112"] {
+        if address != first {
+            let before = island.coordinator.seen().registers.len();
+            router.change(address);
+            let is_back = |seen: &Received| (seen.registers.len() > before).then_some(());
+            island.coordinator.wait("registration", is_back).await;
+        }
+        let mut job = assignment(json!({"prompt": "a", "max_tokens": 1}));
+        job.cargo.artifacts = vec![Artifact {
+            name: "model".into(),
+            url: format!("https://{address}/model"),
+            sha256: Some(island_cache::digest_of(b"x")),
+            size_bytes: Some(1),
+        }];
+        let events = island.coordinator.end(island.run(&job).await).await;
+        let Outcome::Failed { failure, .. } = outcome(&events) else { panic!("{events:?}") };
+        let is_own = failure.message.contains("its address is that of this machine, as the internet sees it");
+        assert!(is_own, "{address}: {failure:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_job_is_refused_where_the_disk_has_less_than_stays_free() {
     let island = Island::with_variable("ISLAND_AGENT_CACHE__KEEP_FREE_GB", "1000000").await;

@@ -4,8 +4,9 @@ mod server;
 
 use std::{
     collections::BTreeMap,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -18,9 +19,13 @@ use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime, Wo
 use island_runtimes_container::{
     Containers, Settings,
     daemon::{self, Daemon},
-    labels::Maker,
+    labels::{ISLAND, Maker, WORKER},
+    orphans::{self, OrphanError},
 };
-use island_runtimes_worker::launch::ContainerRules;
+use island_runtimes_worker::{
+    host::Orphans,
+    launch::{ContainerRules, ProbeReport},
+};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -246,6 +251,114 @@ async fn a_daemon_that_goes_away_is_the_hosts_fault() {
     assert_eq!((failure.fault, failure.code), (Fault::Host, FailureCode::DiskFull));
     assert!(!failure.message.contains("/var/lib"), "no paths are sent to consumers: {failure:?}");
     engine.shutdown().await;
+}
+
+/// A daemon that runs a container to its end, and answers a request to remove it with `removed`.
+fn that_removes(request: &Request, removed: impl FnOnce() -> MockResponse) -> MockResponse {
+    match (request.method.as_str(), request.path.as_str()) {
+        ("DELETE", _) => removed(),
+        (_, "/containers/c1/wait") => MockResponse::Json(200, json!({"StatusCode": 0})),
+        _ => with_image(request, MockResponse::Upgrade(Vec::new())),
+    }
+}
+
+/// Waits until a daemon was requested this often to remove a container.
+async fn removals(server: &Server, count: usize) {
+    let requested = async {
+        while server.requests().iter().filter(|request| request.method == "DELETE").count() < count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), requested).await.expect("requests to remove a container");
+}
+
+#[tokio::test]
+async fn a_removal_that_fails_is_tried_until_it_succeeds() {
+    let tries = AtomicUsize::new(0);
+    let server = Server::start(move |request| {
+        that_removes(request, || match tries.fetch_add(1, Ordering::Relaxed) {
+            0 | 1 => MockResponse::Json(500, json!({"message": "the device is busy"})),
+            _ => MockResponse::Json(204, Value::Null),
+        })
+    });
+    let engine = engine(&server, &["registry.example"]).await;
+    play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await;
+    removals(&server, 3).await;
+    engine.shutdown().await;
+    let removed = server.requests().iter().filter(|request| request.method == "DELETE").count();
+    assert_eq!(removed, 3, "what is removed is not removed again");
+}
+
+#[tokio::test]
+async fn the_end_of_a_worker_does_not_wait_for_a_daemon_that_never_answers() {
+    let server = Server::start(|request| that_removes(request, || MockResponse::Never));
+    let engine = engine(&server, &["registry.example"]).await;
+    play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await;
+    removals(&server, 1).await;
+    // From here on, time passes whenever nothing else happens.
+    tokio::time::pause();
+    let ended = tokio::time::timeout(Duration::from_hours(1), engine.shutdown()).await;
+    ended.expect("a removal has a deadline of its own");
+}
+
+#[tokio::test]
+async fn what_a_dead_worker_left_is_given_up_where_the_daemon_never_answers() {
+    let server = Server::start(|request| match (request.method.as_str(), request.path.as_str()) {
+        ("GET", "/containers/json") => {
+            let labels = json!({ISLAND: "ours", WORKER: Uuid::from_u128(1).to_string()});
+            MockResponse::Json(200, json!([{"Id": "c1", "Labels": labels}]))
+        }
+        ("DELETE", _) => MockResponse::Never,
+        _ => usual(request),
+    });
+    let daemon = Daemon::connect(server.socket()).await.expect("a daemon");
+    let orphans = Orphans::AllBut(Vec::new());
+    let removal = tokio::time::timeout(Duration::from_hours(1), orphans::remove(&daemon, "ours", &orphans));
+    let passing = async {
+        removals(&server, 1).await;
+        // From here on, time passes whenever nothing else happens.
+        tokio::time::pause();
+    };
+    let (removal, ()) = tokio::join!(removal, passing);
+    let error = removal.expect("a removal has a deadline of its own").expect_err("it is left");
+    assert!(matches!(error, OrphanError::Left(1)), "the agent tries again: {error}");
+}
+
+/// The line between the version of the toolkit and what the agent reads: the answer of the worker's program to a probe.
+#[tokio::test]
+async fn the_probe_names_the_problem_of_the_toolkit() {
+    let server = Server::start(|request| match request.path.as_str() {
+        "/version" => {
+            let runc = json!({"Name": "runc", "Version": "1.4.0"});
+            MockResponse::Json(200, json!({"Version": "28.0.0", "ApiVersion": "1.48", "Components": [runc]}))
+        }
+        _ => usual(request),
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let toolkit = folder.path().join("nvidia-ctk");
+    for (version, problem) in [
+        (None, Some("is not installed")),
+        (Some("1.17.7"), Some("1.17.7 lets containers escape")),
+        (Some("1.19.1"), None),
+    ] {
+        if let Some(version) = version {
+            let printed = format!("NVIDIA Container Toolkit CLI version {version}");
+            std::fs::write(&toolkit, format!("#!/bin/sh\necho '{printed}'\n")).expect("written");
+            let mode = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(&toolkit, mode).expect("make it a program");
+        }
+        let probed = tokio::process::Command::new(env!("CARGO_BIN_EXE_island-worker-container"))
+            .arg("--probe")
+            .env("DOCKER_HOST", format!("unix://{}", server.socket().display()))
+            .env("PATH", folder.path())
+            .output();
+        let probed = probed.await.expect("run the worker's program");
+        let report: ProbeReport = serde_json::from_slice(&probed.stdout).expect("a report");
+        assert_eq!(report.unavailable, None, "the daemon is fit");
+        let stated = report.details.get("gpu").map(String::as_str);
+        assert_eq!(stated.is_some(), problem.is_some(), "{version:?}: {stated:?}");
+        assert!(stated.unwrap_or_default().contains(problem.unwrap_or_default()), "{version:?}: {stated:?}");
+    }
 }
 
 #[tokio::test]

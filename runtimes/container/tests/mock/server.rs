@@ -31,6 +31,8 @@ pub(crate) enum MockResponse {
     /// The connection becomes a stream of these bytes, and ends.
     Upgrade(Vec<u8>),
     Close,
+    /// The connection stays open without an answer.
+    Never,
 }
 
 pub(crate) struct Server {
@@ -90,6 +92,7 @@ async fn serve(
             stream.write_all(&bytes).await?;
         }
         MockResponse::Close => {}
+        MockResponse::Never => std::future::pending().await,
     }
     stream.shutdown().await
 }

@@ -139,6 +139,16 @@ mod tests {
         assert!(failure.message.contains("disk space"), "{failure:?}");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_only_waits_is_ended_after_ten_minutes() {
+        let begun = tokio::time::Instant::now();
+        // The minutes of the paused clock pass before these seconds do.
+        let failure = outcome("exec sleep 60").await.expect_err("it is ended");
+        assert_eq!(failure.code, FailureCode::CompileLimit);
+        assert!(failure.message.contains("10 minutes"), "{failure:?}");
+        assert!(begun.elapsed() > MAX_TIME, "not before: {:?}", begun.elapsed());
+    }
+
     #[tokio::test]
     async fn a_process_that_ends_is_not_ended_first() {
         let made = outcome("echo made >\"$2/scratch/derived\"").await.expect("it makes a file");

@@ -84,3 +84,32 @@ pub async fn reap(
     };
     Err(output)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_does_not_end_is_given_up() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = folder.path().join("program");
+        fs::write(&program, "#!/bin/sh\nexec sleep 3600\n").expect("written");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("make it a program");
+        let orphans = Orphans::Of(Vec::new());
+        let error = loop {
+            let removal = reap(&program, folder.path(), &orphans, None);
+            let ended = tokio::time::timeout(Duration::from_hours(1), removal).await;
+            match ended.expect("it has a limit of its own").expect_err("it removes nothing") {
+                // A process that another test starts at this moment has the file open until it is that other program.
+                ReapError::Run(_, error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                    tokio::task::yield_now().await;
+                }
+                error => break error,
+            }
+        };
+        let is_late = matches!(&error, ReapError::Run(_, error) if error.kind() == io::ErrorKind::TimedOut);
+        assert!(is_late, "{error:?}");
+    }
+}

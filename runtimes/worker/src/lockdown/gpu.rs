@@ -260,6 +260,70 @@ mod tests {
         assert!(profile.drivers);
     }
 
+    /// Files of the kernel that a driver of a GPU does not need: about other processes, networks and their settings, the
+    /// kernel's memory and log, disks, keyboards, firmware, control groups, and serial numbers of the machine.
+    const CLOSED: [&str; 33] = [
+        "/proc/1/cmdline",
+        "/proc/bus/input/devices",
+        "/proc/cmdline",
+        "/proc/diskstats",
+        "/proc/iomem",
+        "/proc/kallsyms",
+        "/proc/kcore",
+        "/proc/key-users",
+        "/proc/keys",
+        "/proc/kmsg",
+        "/proc/locks",
+        "/proc/mounts",
+        "/proc/net/tcp",
+        "/proc/partitions",
+        "/proc/sched_debug",
+        "/proc/swaps",
+        "/proc/sys/fs/file-nr",
+        "/proc/sys/net/ipv4/conf",
+        "/proc/sysrq-trigger",
+        "/proc/sysvipc/shm",
+        "/proc/timer_list",
+        "/sys/block",
+        "/sys/bus/usb/devices",
+        "/sys/class/dmi/id/product_serial",
+        "/sys/class/input",
+        "/sys/class/net",
+        "/sys/devices/virtual/dmi/id/product_serial",
+        "/sys/devices/virtual/net/lo",
+        "/sys/devices/virtual/tty/tty0",
+        "/sys/firmware/acpi",
+        "/sys/fs/cgroup/memory.max",
+        "/sys/kernel/debug",
+        "/sys/module/kernel/parameters",
+    ];
+
+    #[test]
+    fn no_folder_of_the_profile_is_wider_than_drivers_need() {
+        let root = tempfile::tempdir().expect("a folder");
+        let grant = GpuGrant { index: 0, address: None, memory_mb: 1 };
+        let profile = Profile::of_gpus(&[grant], root.path());
+        let of_kernel = |path: &&PathBuf| path.starts_with("/proc") || path.starts_with("/sys");
+        let opened: Vec<_> = profile.read.iter().chain(&profile.listed).filter(of_kernel).collect();
+        assert!(opened.len() >= 20, "the rest of this test compares something: {opened:?}");
+        for folder in opened {
+            let exposed = CLOSED.iter().find(|closed| Path::new(closed).starts_with(folder));
+            assert_eq!(exposed, None, "{} contains it", folder.display());
+        }
+        assert!(profile.write.is_empty());
+    }
+
+    #[test]
+    fn of_the_devices_of_the_machine_only_the_pci_domains_are_read() {
+        let devices = tempfile::tempdir().expect("a folder");
+        for name in ["pci0000:00", "pci0001:00", "system", "virtual", "platform", "LNXSYSTM:00"] {
+            fs::create_dir(devices.path().join(name)).expect("created");
+        }
+        let mut found = pci_domains(devices.path());
+        found.sort();
+        assert_eq!(found, ["pci0000:00", "pci0001:00"].map(|name| devices.path().join(name)));
+    }
+
     #[test]
     fn without_gpus_nothing_is_added() {
         assert_eq!(Profile::gpu(&[]), Profile::default());
