@@ -330,6 +330,10 @@ impl Fabric {
             RequestErrorKind::MaxPayloadExceeded => FabricError::TooLarge,
             _ => FabricError::Request(error),
         })?;
+        // The coordinator has served the request, and its answer is lost.
+        fail_point!("request.served", |action| {
+            if action.is_none() { island_daemon::failpoint::crash(None) } else { Err(FabricError::TimedOut) }
+        });
         serde_json::from_slice(&answer.payload).map_err(FabricError::Json)
     }
 }

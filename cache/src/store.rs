@@ -9,6 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use fail::fail_point;
 use island_protocol::{
     address::{Address, HubAddress},
     artifact::Artifact,
@@ -350,14 +351,14 @@ impl Cache {
         let (from, to) = (part.to_owned(), self.0.layout.blob(fetched.digest));
         let (markers, blobs, digest) = (self.0.layout.markers(), self.0.layout.blobs(), fetched.digest);
         let target = to.clone();
-        let synced = tokio::task::spawn_blocking(move || File::open(&from)?.sync_all().map(|()| from));
+        let synced = tokio::task::spawn_blocking(move || sync(&from).map(|()| from));
         let synced = synced.await.map_err(io::Error::other).and_then(|synced| synced);
         let from = synced.map_err(|source| GetError::Write { path: part.to_owned(), source })?;
         // A count of the held bytes must find the file exactly once.
         let exclusive = self.0.space.lock_exclusively(cancel).await?;
         let moved = tokio::task::spawn_blocking(move || {
             let _exclusive = exclusive;
-            fs::rename(&from, &target)?;
+            move_to(&from, &target)?;
             File::open(blobs)?.sync_all()?;
             local::remember(&markers, &target, digest)
         });
@@ -425,6 +426,28 @@ impl Inner {
     async fn lock(&self, url: &str, cancel: &CancellationToken) -> Result<File, GetError> {
         lock::wait(&self.layout.part(url).with_extension("lock"), cancel).await
     }
+}
+
+/// Writes the bytes of a file to the disk.
+fn sync(path: &Path) -> io::Result<()> {
+    fail_point!("cache.sync", |action: Option<String>| {
+        if action.as_deref() == Some("crash") {
+            std::process::abort();
+        }
+        Err(rustix::io::Errno::NOSPC.into())
+    });
+    File::open(path)?.sync_all()
+}
+
+/// Gives a file, whose bytes are on the disk, its final name.
+fn move_to(from: &Path, to: &Path) -> io::Result<()> {
+    fail_point!("cache.rename", |action: Option<String>| {
+        if action.as_deref() == Some("crash") {
+            std::process::abort();
+        }
+        Err(rustix::io::Errno::IO.into())
+    });
+    fs::rename(from, to)
 }
 
 fn unavailable(artifact: &Artifact, reason: &(impl ToString + ?Sized)) -> GetError {

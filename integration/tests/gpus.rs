@@ -1,6 +1,6 @@
 //! A job on a GPU through the whole network. The GPU is one that the processor emulates, with the driver and the module that real ones use.
 
-use std::{process::Command, time::Duration};
+use std::{collections::BTreeMap, process::Command, time::Duration};
 
 use island_coordinator_client::protocol::api::JobView;
 use island_integration::{
@@ -21,8 +21,11 @@ fn with_a_gpu(what: &str) -> Option<Network> {
 }
 
 fn agent(network: &Network, command: &[&str]) -> String {
+    agent_in(network, &vulkan::software("a command").expect("the driver is there"), command)
+}
+
+fn agent_in(network: &Network, environment: &BTreeMap<String, String>, command: &[&str]) -> String {
     let state = network.folder().join("island-1");
-    let environment = vulkan::software("a command").expect("the driver is there");
     let mut program = Command::new(program("island-agent"));
     let ran = program.args(command).arg("--state-dir").arg(state).envs(environment).output();
     String::from_utf8(ran.expect("run island-agent").stdout).expect("text")
@@ -102,4 +105,7 @@ async fn a_driver_that_fails_costs_the_gpu_and_not_the_job() {
     let report: Value = serde_json::from_slice(&probe.stdout).expect("a report");
     let reason = report["details"]["module.vulkan"].as_str().unwrap_or_default();
     assert!(reason.contains("driver"), "{report}");
+    let doctor = agent_in(&network, &environment, &["doctor"]);
+    let line = doctor.lines().find(|line| line.contains("engine llmcpp")).expect("a finding");
+    assert!(line.starts_with("ok") && line.contains("processor"), "the engine works without it:\n{doctor}");
 }

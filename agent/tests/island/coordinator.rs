@@ -58,6 +58,8 @@ pub(crate) struct Received {
     pub(crate) events: BTreeMap<AttemptKey, Vec<Numbered<AttemptEvent>>>,
     /// Number of output messages, including repeated ones.
     pub(crate) outputs: usize,
+    /// Number of output messages with the end of an attempt, including repeated ones.
+    pub(crate) ends: usize,
     /// Attempts whose lease is denied.
     pub(crate) denied: BTreeSet<AttemptKey>,
     /// Whether lease renewals stay unanswered.
@@ -108,6 +110,7 @@ impl Received {
                 events.push(event);
             }
         }
+        self.ends += usize::from(ended);
         ended.then_some(OutputReply { v: FABRIC_VERSION, committed: true, replay_from: None, earned: None })
     }
 

@@ -3,6 +3,7 @@
 use std::{fs, time::Duration};
 
 use island_protocol::{
+    artifact::Artifact,
     event::{AttemptEvent, Numbered},
     fabric::{Assignment, RefusalReason},
     job::{FailureCode, Outcome},
@@ -23,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(100);
 const TOKENS: u64 = 12;
 
 /// Every place between a request and its answer at which an agent can end, and how often a job passes it before.
-const PLACES: [(&str, u32); 18] = [
+const PLACES: [(&str, u32); 19] = [
     ("assign.verified", 0),
     ("assign.spooled", 0),
     ("assign.recorded", 0),
@@ -40,6 +41,7 @@ const PLACES: [(&str, u32); 18] = [
     ("report.published", 5),
     ("report.published", 10),
     ("report.ending", 0),
+    ("request.served", 0),
     ("report.committed", 0),
     ("attempt.unspooled", 0),
 ];
@@ -65,6 +67,41 @@ async fn offer_again(island: &Island, job: &Assignment) {
     // The agent took it up from its journal, and it has ended meanwhile.
     let has_ended = again.refusal.is_some_and(|refusal| refusal.reason == RefusalReason::Invalid);
     assert!(again.accepted || has_ended);
+}
+
+/// Content of a file of a Cargo.
+fn content(name: &str) -> Vec<u8> {
+    name.as_bytes().repeat(100)
+}
+
+/// A job of a Cargo with these files, which the coordinator serves.
+fn job_with_files(island: &Island, names: &[String]) -> Assignment {
+    let artifact = |name: &String| {
+        let bytes = content(name);
+        let url = format!("{}/files/{name}", island.coordinator.url);
+        let (sha256, size_bytes) = (Some(island_cache::digest_of(&bytes)), Some(bytes.len() as u64));
+        island.coordinator.seen().files.insert(name.clone(), (bytes, 0));
+        Artifact { name: name.clone(), url, sha256, size_bytes }
+    };
+    let mut job = job();
+    job.cargo.artifacts = names.iter().map(artifact).collect();
+    job
+}
+
+/// Whether the cache offers these files. What it offers is complete, whichever files these are.
+fn offers(island: &Island, names: &[String]) -> bool {
+    let files = island.files("cache/blobs");
+    for file in &files {
+        let bytes = fs::read(island.path("cache/blobs").join(file)).expect("a file of the cache");
+        assert_eq!(island_cache::digest_of(&bytes).hex(), *file, "of {} bytes", bytes.len());
+    }
+    names.iter().all(|name| files.contains(&island_cache::digest_of(&content(name)).hex()))
+}
+
+/// Parts of files in the cache, without locks.
+fn parts(island: &Island) -> Vec<String> {
+    let files = island.files("cache/partial").into_iter();
+    files.filter(|name| !name.ends_with(".lock")).collect()
 }
 
 async fn nothing_is_left(island: &Island) {
@@ -165,6 +202,25 @@ async fn answers_to_requests_of_the_agent_may_be_lost() {
     }
 }
 
+/// The coordinator commits the end at the first request, and the agent learns it from the answer to the fourth.
+#[tokio::test]
+async fn answers_to_the_end_of_a_job_may_be_lost() {
+    let mut island = Island::start().await;
+    island.start_failing("request.served=3*return(lost)->off").await;
+    let pid = island.pid();
+    let key = island.run(&job()).await;
+    island.coordinator.end(key).await;
+    nothing_is_left(&island).await;
+    let events = island.coordinator.end(key).await;
+    assert_completed(&events, "one two", TOKENS);
+    assert_numbered(&events);
+    assert_eq!(island.coordinator.seen().ends, 4, "the same end is sent until an answer arrives");
+    assert_eq!(island.pid(), pid);
+    let book = fs::read(island.path("earnings.json")).expect("the earnings");
+    let book: serde_json::Value = serde_json::from_slice(&book).expect("JSON");
+    assert_eq!(book["total"]["jobs"], 1, "the job is counted once");
+}
+
 #[tokio::test]
 async fn an_attempt_that_cannot_be_recorded_is_refused_and_leaves_nothing() {
     let mut island = Island::start().await;
@@ -214,6 +270,60 @@ async fn a_disk_that_stays_full_fails_each_job_with_that_reason() {
         assert_eq!(failure(&island.coordinator.end(key).await).1, FailureCode::DiskFull);
     }
     nothing_is_left(&island).await;
+}
+
+/// The files of a Cargo are downloaded together, so that each failure meets one of them while the other one may be at
+/// any step.
+#[tokio::test]
+async fn an_agent_that_crashes_while_it_keeps_a_file_offers_no_half_of_it() {
+    let mut island = Island::start().await;
+    for place in ["cache.sync", "cache.rename"] {
+        for passed in 0..2 {
+            let names = ["a", "b"].map(|name| format!("{place}-{passed}-{name}"));
+            island.start_failing(&once(place, passed, "return(crash)")).await;
+            let job = job_with_files(&island, &names);
+            let answer = island.offer(&job, PATIENCE).await;
+            island.agent_ended(PATIENCE).await;
+            assert!(!offers(&island, &names), "{place} {passed}: it ended before it kept both");
+            island.start_agent().await;
+            match answer {
+                Some(answer) => assert!(answer.accepted, "{place} {passed}: {answer:?}"),
+                None => offer_again(&island, &job).await,
+            }
+            assert_completed(&island.coordinator.end(job.key).await, "one two", TOKENS);
+            assert!(offers(&island, &names), "{place} {passed}");
+            nothing_is_left(&island).await;
+            assert!(parts(&island).is_empty(), "{place} {passed}: {:?}", parts(&island));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_kept_costs_one_job() {
+    let mut island = Island::start().await;
+    let failures = [
+        ("cache.sync", "return", FailureCode::DiskFull),
+        ("cache.rename", "return", FailureCode::ModelUnavailable),
+        ("cache.sync", "panic", FailureCode::ModelUnavailable),
+        ("cache.rename", "panic", FailureCode::ModelUnavailable),
+    ];
+    for (place, action, expected) in failures {
+        for passed in 0..2 {
+            let case = format!("{place} {passed} {action}");
+            let names = ["a", "b"].map(|name| format!("{place}-{passed}-{action}-{name}"));
+            island.start_failing(&once(place, passed, action)).await;
+            let (pid, job) = (island.pid(), job_with_files(&island, &names));
+            let key = island.run(&job).await;
+            assert_eq!(failure(&island.coordinator.end(key).await).1, expected, "{case}");
+            assert!(!offers(&island, &names), "{case}");
+            let again = Assignment { key: self::job().key, ..job };
+            assert_completed(&island.coordinator.end(island.run(&again).await).await, "one two", TOKENS);
+            assert!(offers(&island, &names), "{case}");
+            assert_eq!(island.pid(), pid, "{case}");
+            nothing_is_left(&island).await;
+            assert!(parts(&island).is_empty(), "{case}: {:?}", parts(&island));
+        }
+    }
 }
 
 #[tokio::test]

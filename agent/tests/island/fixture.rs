@@ -178,8 +178,13 @@ impl Island {
 
     /// Starts one whose engine runs models on this GPU.
     pub(crate) async fn on_gpu(gpu: &Gpu) -> Self {
+        Self::on_gpu_with(gpu, "").await
+    }
+
+    /// The same with these settings.
+    pub(crate) async fn on_gpu_with(gpu: &Gpu, settings: &str) -> Self {
         let mut agent = gpu.around(AGENT.as_ref());
-        agent.env("ISLAND_SIMULATED_GPU", Gpu::ADDRESS);
+        agent.arg("--config").arg(gpu.settings(settings)).env("ISLAND_SIMULATED_GPU", Gpu::ADDRESS);
         Self::run_by(agent, 30_000, 3_600_000).await
     }
 

@@ -70,6 +70,13 @@ impl Gpu {
         );
     }
 
+    /// Makes its driver report that the only process on it has ended.
+    pub(crate) fn release(&self, process: Pid) {
+        let folder = self.class.join(format!("kfd/kfd/proc/{}", process.as_raw_nonzero()));
+        fs::remove_dir_all(folder).expect("a process on the GPU");
+        put(&self.class.join("pci").join(Self::ADDRESS).join("mem_info_vram_used"), "0");
+    }
+
     /// A file with the agent's settings.
     pub(crate) fn settings(&self, text: &str) -> PathBuf {
         let path = self.owner.path().join("agent.toml");

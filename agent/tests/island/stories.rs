@@ -1,6 +1,6 @@
 //! Tests of whole attempts.
 
-use std::{fs, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
 use island_protocol::{
     api::recommendation::Recommendation,
@@ -13,6 +13,7 @@ use island_protocol::{
     version::{VERSIONS, Versions, negotiate},
 };
 use island_runtimes_api::simulated::reply;
+use island_testing::port::free_port;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 
@@ -577,6 +578,81 @@ async fn an_idle_model_leaves_the_gpu_for_one_that_needs_its_memory() {
 
     island.agent(&["pause"]);
     wait_for("the worker's end", || island.workers().is_empty().then_some(())).await;
+}
+
+/// Two of the models fit into the GPU, and one into what its owner allows.
+#[tokio::test]
+async fn the_gpu_memory_that_an_owner_allows_goes_from_one_model_to_the_next_and_comes_back() {
+    const ALLOWED_MB: u64 = 6000 - 256 - 384;
+    const MODEL_MB: u64 = 5000;
+    let Some(gpu) = Gpu::of_mb(24_000) else { return };
+    let island = Island::on_gpu_with(&gpu, "[[policy.gpu]]\ngpu = 0\nmax_vram_mb = 6000").await;
+    let model = |context_tokens| {
+        let mut model = assignment(json!({"prompt": "a", "max_tokens": 1}));
+        model.cargo.required_vram_mb = MODEL_MB;
+        model.cargo.limits.context_tokens = context_tokens;
+        model
+    };
+    let offered = |used_mb: u64| {
+        island.coordinator.wait("a heartbeat that offers the memory of one model", move |seen| {
+            let last = seen.heartbeats.last()?;
+            let is_used = last.gpus.iter().any(|gpu| gpu.memory_used_mb == Some(used_mb));
+            let free_mb = *last.headroom.gpus.as_ref()?.get(&0)?;
+            (is_used && (MODEL_MB..=ALLOWED_MB).contains(&free_mb)).then_some(())
+        })
+    };
+    let key = island.run(&model(1000)).await;
+    assert_completed(&island.coordinator.end(key).await, "a", 1);
+    let first = island.workers()[0];
+    gpu.take(first, MODEL_MB);
+    offered(MODEL_MB).await;
+
+    let key = island.run(&model(2000)).await;
+    assert_completed(&island.coordinator.end(key).await, "a", 1);
+    let workers = island.workers();
+    assert!(workers.len() == 1 && workers[0] != first, "the idle one has ended: {workers:?}");
+    assert_eq!(granted_mb(&island), [(0, ALLOWED_MB)], "the memory of the first is that of the second");
+    gpu.release(first);
+    gpu.take(workers[0], MODEL_MB);
+    offered(MODEL_MB).await;
+
+    island.agent(&["pause"]);
+    wait_for("the worker's end", || island.workers().is_empty().then_some(())).await;
+    gpu.release(workers[0]);
+    island.agent(&["resume"]);
+    offered(0).await;
+    let key = island.run(&model(3000)).await;
+    assert_completed(&island.coordinator.end(key).await, "a", 1);
+    assert_eq!(granted_mb(&island), [(0, ALLOWED_MB)], "all of it has come back");
+}
+
+/// The program of an engine that a driver breaks down, and that answers where it finds no drivers.
+const BROKEN_BY_A_DRIVER: &str = r#"#!/bin/sh
+[ "$VK_DRIVER_FILES" = /nonexistent ] || kill -ABRT $$
+echo '{"kind":"llmcpp","version":"1","devices":[],"sandbox":{"level":"full"}}'
+"#;
+
+#[test]
+fn doctor_names_the_engine_that_a_driver_breaks_down() {
+    let Some(gpu) = Gpu::of_mb(8000) else { return };
+    let (programs, state) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let program = programs.path().join("island-worker-llmcpp");
+    fs::write(&program, BROKEN_BY_A_DRIVER).expect("write");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("chmod");
+    // No other machine is reached: nothing listens there, and the model hub is not used.
+    let coordinator = format!("http://127.0.0.1:{}", free_port());
+    let mut doctor = gpu.around(AGENT.as_ref());
+    doctor.args(["doctor", "--coordinator", &coordinator, "--state-dir"]).arg(state.path());
+    doctor.env("ISLAND_AGENT_WORKERS__BIN_DIR", programs.path()).env("ISLAND_AGENT_CACHE__OFFLINE", "true");
+    let ran = doctor.output().expect("run island-agent");
+    assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+    let output = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let line = |name: &str| output.lines().find(|line| line.contains(name)).expect("a finding");
+    let unused = line("GPU 0 is not used by llmcpp");
+    assert!(unused.starts_with("PROBLEM") && unused.contains("SIGABRT"), "{output}");
+    assert!(unused.contains("without the drivers of GPUs, so one of them is at fault"), "{output}");
+    let engine = line("engine llmcpp");
+    assert!(engine.starts_with("ok") && engine.contains("processor"), "it runs without the GPU: {output}");
 }
 
 // The coordinator must answer while a command waits for it.

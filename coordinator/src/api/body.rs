@@ -359,14 +359,18 @@ impl From<Map<String, Value>> for Fields {
     }
 }
 
-/// Whether a value of a field that only OpenRouter has restricts nothing. Its clients send such values unasked; others are refused.
+/// Whether a value in OpenRouter's object restricts nothing: `null` of any field, and some values of fields that only
+/// OpenRouter has. Its clients send such values unasked; other values of those fields are refused.
 fn is_no_restriction(name: &str, value: &Value) -> bool {
+    if value.is_null() {
+        return true;
+    }
     match name {
         "allow_fallbacks" => value == true,
         "require_parameters" | "zdr" | "enforce_distillable_text" => value == false,
         "data_collection" => value == "allow",
         "order" => value.as_array().is_some_and(Vec::is_empty),
-        _ => value.is_null(),
+        _ => false,
     }
 }
 
@@ -549,9 +553,15 @@ mod tests {
             "allow_fallbacks": true, "require_parameters": false, "data_collection": "allow", "zdr": false,
             "order": [], "only": null, "trusted": true
         });
+        // Any field may be `null`, those that have other values without effect among them.
+        let unset = serde_json::json!({
+            "allow_fallbacks": null, "require_parameters": null, "data_collection": null, "zdr": null,
+            "enforce_distillable_text": null, "order": null, "unknown": null, "own": null, "trusted": true
+        });
         let trusted = serde_json::json!({"trusted": true});
         assert_eq!(of(serde_json::json!({"provider": sent})), trusted);
         assert_eq!(of(serde_json::json!({"provider": sent.to_string()})), trusted, "as text in a form");
+        assert_eq!(of(serde_json::json!({"provider": unset})), trusted, "null");
         assert_eq!(of(serde_json::json!({"preferences": sent})), sent, "the other name has no such fields");
         for (name, value) in [
             ("allow_fallbacks", serde_json::json!(false)),

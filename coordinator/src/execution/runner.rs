@@ -50,6 +50,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pauses between tries of a write.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// Maximum time for a write that has begun when the coordinator stops.
+const LAST_WRITE: Duration = Duration::from_secs(2);
 /// Tries of a write whose values the database does not accept.
 const REJECTIONS: u32 = 3;
 
@@ -352,13 +354,22 @@ impl Runner {
         self.execution.spawn_task(sent.in_current_span());
     }
 
-    /// Writes, and retries until the database replies or the coordinator stops.
+    /// Writes, and retries until the database replies or the coordinator stops. A write that has begun by then gets some
+    /// more time: it may be committed although nobody waits for it, and its effects, such as the message that cancels an
+    /// attempt, would be lost.
     async fn write(&mut self, write: Write) -> Result<Written, Stopping> {
         let hard = self.execution.hard.clone();
+        if hard.is_cancelled() {
+            return Err(Stopping);
+        }
+        let too_late = async {
+            hard.cancelled().await;
+            tokio::time::sleep(LAST_WRITE).await;
+        };
         tokio::select! {
             biased;
-            () = hard.cancelled() => Err(Stopping),
             written = self.write_until_done(write) => Ok(written),
+            () = too_late => Err(Stopping),
         }
     }
 

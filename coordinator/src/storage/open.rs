@@ -19,6 +19,8 @@ use crate::{config::DatabaseUrl, metrics};
 /// Names of the pools that are measured.
 pub(super) const READING: &str = "read";
 pub(super) const COUNTING: &str = "count";
+/// Name of the pool of heartbeats, which is not measured.
+pub(super) const BEATING: &str = "heartbeat";
 
 /// Connections that read the embedded database.
 const READERS: u32 = 4;
@@ -100,7 +102,8 @@ pub(super) async fn postgres(url: &DatabaseUrl, connections: u32) -> Result<Stor
     let counters = Counters::shared(pool(counting)?.measured(&metrics, COUNTING));
     let writer = Writer::Postgres { pool: pool(writing)?, queues: AccountQueues::default() };
     let readers = pool(reading)?.measured(&metrics, READING);
-    Ok(Store { writer, readers, heartbeats: Some(pool(1)?), counters, metrics })
+    let heartbeats = Some(pool(1)?.named(BEATING));
+    Ok(Store { writer, readers, heartbeats, counters, metrics })
 }
 
 /// Connects once. A pool would only report that it has waited in vain, not why.

@@ -11,14 +11,14 @@ use sqlx::{
 };
 use tokio::time::Instant;
 
-use super::open::{COUNTING, READING};
+use super::open::{BEATING, COUNTING, READING};
 use crate::metrics::{PoolUse, Storage};
 
 /// Connections to the database. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
     connections: AnyPool,
-    /// What the pool is for, if it is measured.
+    /// What the pool is for, if it is measured, or fails in tests.
     name: Option<&'static str>,
     measured: Option<PoolUse>,
 }
@@ -27,6 +27,11 @@ impl Pool {
     /// A pool that measures nothing.
     pub(super) fn new(connections: AnyPool) -> Self {
         Self { connections, name: None, measured: None }
+    }
+
+    /// Names the pool without measuring it.
+    pub(super) fn named(self, name: &'static str) -> Self {
+        Self { name: Some(name), ..self }
     }
 
     /// Measures the use of the pool under this name.
@@ -51,6 +56,12 @@ impl Pool {
         if self.name == Some(COUNTING) {
             fail_point!("store.count", |_| {
                 tracing::warn!("a counter fails: a failure that a test injected");
+                Err(Error::PoolClosed)
+            });
+        }
+        if self.name == Some(BEATING) {
+            fail_point!("store.heartbeat", |_| {
+                tracing::warn!("a heartbeat fails: a failure that a test injected");
                 Err(Error::PoolClosed)
             });
         }

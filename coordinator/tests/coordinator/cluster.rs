@@ -1,6 +1,6 @@
 //! Two coordinators on one database and one fabric.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use island_coordinator::{app::App, clock::Clock};
 use island_protocol::{api::claim::ClaimVerb, subjects::JOB_EVENTS_STREAM};
@@ -342,6 +342,71 @@ async fn a_running_coordinator_retains_its_jobs() {
     soon("enough beats", counted).await;
     let cancelled = network.call(Method::DELETE, &format!("/jobs/{id}")).send().await.expect("answer");
     assert_eq!(cancelled.status(), StatusCode::OK);
+}
+
+/// Restarts the coordinator of a network with these failures, submits a job to it, and starts another coordinator.
+async fn with_failing_heartbeats(failures: &str) -> (Network, Peer, String) {
+    let mut network = Network::start_process(|_| {}).await;
+    network.kill();
+    assert!(network.start_failing(failures).await, "it starts");
+    let id = network.submit().await;
+    let peer = Peer::start(&network).await;
+    (network, peer, id)
+}
+
+fn assert_a_failure_was_met(network: &Network) {
+    let log = fs::read_to_string(network.path("coordinator.log")).expect("log");
+    assert!(log.contains("a heartbeat fails"), "{log}");
+}
+
+#[tokio::test]
+async fn the_jobs_of_a_coordinator_that_cannot_write_heartbeats_are_taken_over() {
+    let (mut network, peer, id) = with_failing_heartbeats("store.heartbeat=return").await;
+    let moved = async {
+        loop {
+            let (coordinator, heartbeats) = coordinator_and_heartbeats(&network, &id).await;
+            // Neither the one that was killed nor the one whose heartbeats fail is listed any more.
+            if matches!(heartbeats.as_slice(), [(only, _)] if *only == coordinator) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("a takeover", moved).await;
+    assert_a_failure_was_met(&network);
+    assert!(network.is_running(), "it cannot learn that it was removed");
+    network.url.clone_from(&peer.url);
+    let mut island = Island::start(&network).await;
+    let run = island.take().await;
+    assert_eq!(run.key.job_id.to_string(), id);
+    island.send(run.key, run.first_event, vec![token("a")]).await;
+    assert!(island.end(run.key, run.first_event + 1, completed(1, 1)).await.committed);
+    let events = peer.stream(&network, &id, 0).await.rest().await;
+    assert_eq!(text(&events), "a", "the output of one of them alone");
+    assert_eq!(numbers(&events), (1..=events.len() as u64).collect::<Vec<_>>());
+    network.audit().await;
+    peer.down().await;
+}
+
+#[tokio::test]
+async fn a_coordinator_that_cannot_write_some_heartbeats_retains_its_jobs() {
+    let (network, _peer, id) = with_failing_heartbeats("store.heartbeat=3*return->off").await;
+    let (coordinator, before) = coordinator_and_heartbeats(&network, &id).await;
+    let of = |heartbeats: &[(String, i64)]| {
+        heartbeats.iter().find(|(id, _)| *id == coordinator).expect("it is registered").1
+    };
+    let counted = async {
+        loop {
+            let (now, heartbeats) = coordinator_and_heartbeats(&network, &id).await;
+            assert_eq!(now, coordinator);
+            // More heartbeats than two takeover timeouts have.
+            if of(&heartbeats) > of(&before) + 16 {
+                return;
+            }
+        }
+    };
+    soon("enough heartbeats", counted).await;
+    assert_a_failure_was_met(&network);
 }
 
 #[tokio::test]

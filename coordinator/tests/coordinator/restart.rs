@@ -8,6 +8,7 @@ use island_coordinator::{
 };
 use island_daemon::chain::Chain;
 use island_testing::port::free_port;
+use reqwest::Method;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +21,9 @@ use crate::{
         soon,
     },
 };
+
+/// Requests during which another one, which was sent before them, reaches its job.
+const LATER_REQUESTS: u32 = 50;
 
 fn text(events: &[Event]) -> String {
     events.iter().filter_map(|event| event.json()["content"].as_str().map(str::to_owned)).collect()
@@ -194,6 +198,37 @@ async fn a_coordinator_stops_in_order_while_a_write_waits_for_the_database() {
     network.up().await;
     assert!(island.end_until_answered(run.key, run.first_event + 1, completed(1, 1)).await.committed);
     assert_eq!(network.job(&id).await["status"], "completed");
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn a_cancellation_that_is_committed_while_the_coordinator_stops_reaches_the_island() {
+    let mut network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let mut events = network.stream(&id, 0).await;
+    let run = island.take().await;
+    island.send(run.key, run.first_event, vec![token("a")]).await;
+    while events.next().await.expect("event").json()["content"] != "a" {}
+    drop(events);
+    let pool = network.sql().await;
+    let mut lock = pool.begin().await.expect("begun");
+    sqlx::query("UPDATE jobs SET price = price").execute(&mut *lock).await.expect("locked");
+    let path = format!("/jobs/{id}");
+    let cancel = tokio::spawn(network.call(Method::DELETE, &path).send());
+    // By the time that so many later requests are answered, it has reached the job.
+    for _ in 0..LATER_REQUESTS {
+        network.get(&path).await;
+    }
+    network.ask_to_stop();
+    let cancel = soon("the end of the time for requests", cancel).await.expect("no panic");
+    assert!(cancel.is_err(), "the coordinator stops before it can be committed: {cancel:?}");
+    lock.rollback().await.expect("unlocked");
+    pool.close().await;
+    assert_eq!(island.cancelled().await.key, run.key);
+    network.down().await;
+    network.up().await;
+    assert_eq!(network.job(&id).await["status"], "cancelled");
     network.audit().await;
 }
 
