@@ -9,6 +9,7 @@ use candle_core::Tensor;
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     keys::{AUTOENCODER, PIPELINE, SCHEDULER, UNET, unsupported},
+    values::typed,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -21,7 +22,7 @@ use crate::{
         Networks, Parts, Processor,
         graphs::{self, Graphs},
     },
-    repository::{Repository, typed},
+    repository::Repository,
     request::{Adapter, Defaults, Request},
     schedule,
     text::prompt::{Encoder, Prompts},
@@ -334,7 +335,7 @@ fn schedule_of(
     config.extend(settings.scheduler.clone());
     let config = Value::Object(config);
     SCHEDULER.check(&config)?;
-    let mut config: schedule::Config = typed(SCHEDULER.file, config)?;
+    let mut config: schedule::Config = typed(SCHEDULER.file, &config)?;
     config.of_pipeline = of_pipeline;
     Ok(config)
 }

@@ -8,11 +8,12 @@ use std::{
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
-    keys::{Table, unsupported},
+    keys::Table,
     repository::Files,
+    values::typed,
 };
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::weights::Element;
 
@@ -55,7 +56,7 @@ impl Repository {
     pub fn settings<T: DeserializeOwned>(&self, name: &str, table: &Table) -> Result<T, EngineError> {
         let value = self.json(name)?.ok_or_else(|| missing(name))?;
         table.check_at(name, &value)?;
-        typed(name, without_nulls(value))
+        typed(name, &without_nulls(value))
     }
 
     /// A required file of names and numbers, such as a vocabulary.
@@ -119,31 +120,6 @@ fn read<T: DeserializeOwned>(name: &str, value: Value) -> Result<T, EngineError>
     settings.map_err(|error| invalid_model(format!("invalid settings in {name}")).because(error))
 }
 
-/// Settings as their type. An error names the key whose value is of another kind.
-pub fn typed<T: DeserializeOwned>(name: &str, settings: Value) -> Result<T, EngineError> {
-    T::deserialize(&settings).map_err(|error| match culprit::<T>(&settings, &error) {
-        Some((key, value)) => unsupported(name, key, value).followed_by(error),
-        None => invalid_model(format!("invalid settings in {name}")).because(error),
-    })
-}
-
-/// The setting that causes an error, which does not name it: the last of the fewest that cause it, since they are read in their order.
-fn culprit<'s, T: DeserializeOwned>(
-    settings: &'s Value,
-    error: &serde_json::Error,
-) -> Option<(&'s String, &'s Value)> {
-    /// No table has more keys.
-    const MOST: usize = 256;
-    let fields = settings.as_object().filter(|fields| fields.len() <= MOST)?;
-    let wanted = error.to_string();
-    let mut few = Map::new();
-    fields.iter().find(|(key, value)| {
-        few.insert((*key).clone(), (*value).clone());
-        let read = T::deserialize(&Value::Object(few.clone()));
-        read.is_err_and(|error| error.to_string() == wanted)
-    })
-}
-
 fn missing(name: &str) -> EngineError {
     invalid_model(format!("the Cargo lacks the file {name}"))
 }
@@ -185,30 +161,7 @@ fn without_nulls(value: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use serde::Deserialize;
-    use serde_json::json;
-
     use super::*;
-
-    #[derive(Debug, Default, PartialEq, Deserialize)]
-    #[serde(default)]
-    struct Sizes {
-        height: usize,
-        width: usize,
-    }
-
-    #[test]
-    fn a_setting_of_another_kind_is_named() {
-        let read =
-            |settings: Value| typed::<Sizes>("unet/config.json", settings).map_err(|error| error.message());
-        assert_eq!(read(json!({"other": "x", "width": 4})), Ok(Sizes { height: 0, width: 4 }));
-        let refused = read(json!({"height": 4, "width": "8"})).expect_err("a text");
-        assert!(refused.starts_with("unet/config.json: width = \"8\" is not supported; "), "{refused}");
-        let refused = read(json!({"height": "8", "width": "8"})).expect_err("two texts");
-        assert!(refused.starts_with("unet/config.json: height = \"8\" is not supported; "), "{refused}");
-        let refused = read(json!([true])).expect_err("no settings");
-        assert!(refused.starts_with("invalid settings in unet/config.json: "), "{refused}");
-    }
 
     fn repository(names: &[&str]) -> Repository {
         Repository::new(names.iter().map(|name| ((*name).to_owned(), PathBuf::from(*name))).collect())

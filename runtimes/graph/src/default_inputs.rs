@@ -5,6 +5,27 @@ use ort::value::TensorElementType;
 
 use crate::{Feed, Feeds, Input, filled};
 
+/// Inputs with the shape of the tokens.
+const TOKENS: [&str; 3] = ["input_ids", "inputs_embeds", "decoder_input_ids"];
+const PIXELS: &str = "pixel_values";
+
+/// The first of these inputs of a graph that a task which feeds `fed` lacks, and that has no default: every job would fail.
+pub(crate) fn lacking<'n>(names: impl IntoIterator<Item = &'n str>, fed: &[&str]) -> Option<&'n str> {
+    names.into_iter().find(|name| !fed.contains(name) && !has_default(name, fed))
+}
+
+/// Whether [`feed`] has this input where a task feeds `fed`.
+fn has_default(name: &str, fed: &[&str]) -> bool {
+    match name {
+        "token_type_ids" | "attention_mask" | "position_ids" => {
+            TOKENS.iter().any(|tokens| fed.contains(tokens))
+        }
+        "pixel_mask" => fed.contains(&PIXELS),
+        "use_cache_branch" | "num_logits_to_keep" => true,
+        name => name.starts_with("past_"),
+    }
+}
+
 /// What determines the shapes of default inputs.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
@@ -26,12 +47,12 @@ impl Known {
                 Feed::Held(value) => value.shape().iter().map(|&side| side.max(0) as usize).collect(),
             };
             match (name.as_str(), feed) {
-                ("input_ids" | "inputs_embeds" | "decoder_input_ids", _) if shape.len() >= 2 => {
+                (name, _) if TOKENS.contains(&name) && shape.len() >= 2 => {
                     known.batch = shape[0];
                     known.tokens = Some([shape[0], shape[1]]);
                 }
                 ("attention_mask", Feed::Ints(mask)) => known.mask = Some(mask.clone()),
-                ("pixel_values", _) => {
+                (PIXELS, _) => {
                     known.batch = shape.first().copied().unwrap_or(1);
                     known.pixels = Some(shape);
                 }
@@ -93,4 +114,56 @@ fn empty_cache<'v>(input: &Input, batch: usize) -> Feed<'v> {
         return Feed::Ints(filled(&shape, 0));
     }
     Feed::Floats(filled(&shape, 0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_that_a_task_lacks_are_found() {
+        let texts = ["input_ids", "attention_mask", "token_type_ids"];
+        let of_texts = |names: &[&'static str]| lacking(names.iter().copied(), &texts);
+        assert_eq!(of_texts(&["input_ids", "attention_mask", "token_type_ids", "position_ids"]), None);
+        assert_eq!(of_texts(&["input_ids", "use_cache_branch", "past_key_values.0.key"]), None);
+        assert_eq!(of_texts(&["input_ids", "bbox", "attention_mask"]), Some("bbox"));
+        let longformer = ["input_ids", "attention_mask", "global_attention_mask"];
+        assert_eq!(of_texts(&longformer), Some("global_attention_mask"));
+        assert_eq!(lacking(["pixel_values", "pixel_mask"], &["pixel_values"]), None);
+        assert_eq!(
+            lacking(["images", "pixel_mask"], &["images"]),
+            Some("pixel_mask"),
+            "no pixels give its shape"
+        );
+        assert_eq!(lacking(["pixel_values", "input_ids"], &["pixel_values"]), Some("input_ids"));
+        assert_eq!(
+            lacking(["input_features", "attention_mask"], &["input_features"]),
+            Some("attention_mask")
+        );
+    }
+
+    #[test]
+    fn what_has_a_default_is_fed() {
+        let of =
+            |name: &str| Input { name: name.to_owned(), kind: TensorElementType::Int64, shape: vec![-1, -1] };
+        let feeds = Feeds::new()
+            .ints("input_ids", filled(&[1, 2], 5_i64))
+            .floats("pixel_values", filled(&[1, 3, 4, 4], 0.0_f32));
+        let known = Known::of(&feeds);
+        for name in [
+            "token_type_ids",
+            "attention_mask",
+            "position_ids",
+            "pixel_mask",
+            "use_cache_branch",
+            "num_logits_to_keep",
+            "past_key_values.0.key",
+            "bbox",
+        ] {
+            let is_fed = feed(&of(name), &known).is_some();
+            assert_eq!(is_fed, has_default(name, &["input_ids", "pixel_values"]), "{name}");
+            let is_fed = feed(&of(name), &Known::of(&Feeds::new())).is_some();
+            assert_eq!(is_fed, has_default(name, &[]), "{name} alone");
+        }
+    }
 }

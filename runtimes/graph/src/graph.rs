@@ -296,6 +296,12 @@ impl Graph {
         self.inputs.iter().any(|input| input.name == name)
     }
 
+    /// Rejects a graph that needs another input than those that its task feeds, and those that can have only one value.
+    pub fn require_fed(&self, fed: &[&str]) -> Result<(), EngineError> {
+        let names = self.inputs.iter().map(|input| input.name.as_str());
+        default_inputs::lacking(names, fed).map_or(Ok(()), |name| Err(self.lacks(name)))
+    }
+
     /// Names of its outputs.
     pub fn outputs(&self) -> &[String] {
         &self.outputs
@@ -324,12 +330,7 @@ impl Graph {
         for input in &self.inputs {
             let feed = match feeds.take(&input.name) {
                 Some(feed) => feed,
-                None => default_inputs::feed(input, &known).ok_or_else(|| {
-                    invalid_model(format!(
-                        "{} needs the input {}, which this task lacks",
-                        self.name, input.name
-                    ))
-                })?,
+                None => default_inputs::feed(input, &known).ok_or_else(|| self.lacks(&input.name))?,
             };
             if self.watch.is_on() {
                 self.watch.given(&self.name, &input.name, &feed);
@@ -370,6 +371,10 @@ impl Graph {
             }
         }
         Ok(Results { graph: self.name.clone(), values })
+    }
+
+    fn lacks(&self, input: &str) -> EngineError {
+        invalid_model(format!("{} needs the input {input}, which this task lacks", self.name))
     }
 
     fn broke(&self, error: ort::Error) -> EngineError {

@@ -6,7 +6,10 @@
 
 use serde_json::Value;
 
-use crate::error::{EngineError, invalid_model};
+use crate::{
+    error::{EngineError, invalid_model},
+    values::check_object,
+};
 
 mod config;
 mod coreml;
@@ -103,7 +106,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Refuses settings that would change answers and are not used. A key that is null counts as absent.
+    /// Refuses settings that would change answers and are not used, and a file that is not an object. A key that is null counts as absent.
     pub fn check(&self, settings: &Value) -> Result<(), EngineError> {
         self.check_at(self.file, settings)
     }
@@ -119,6 +122,7 @@ impl Table {
     }
 
     fn check_by(&self, file: &str, refuses_others: bool, settings: &Value) -> Result<(), EngineError> {
+        check_object(file, settings)?;
         let present = settings.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
         for (key, value) in present {
             let is_known = match self.effect(key) {
@@ -142,9 +146,13 @@ impl Table {
 
 /// The error of a setting that is not supported.
 pub fn unsupported(file: &str, key: &str, value: &Value) -> EngineError {
+    invalid_model(format!("{file}: {key} = {} is not supported", shown(value)))
+}
+
+/// A value as a message shows it: its beginning, if it is long.
+pub(crate) fn shown(value: &Value) -> String {
     const MAX_VALUE: usize = 200;
-    let value: String = value.to_string().chars().take(MAX_VALUE).collect();
-    invalid_model(format!("{file}: {key} = {value} is not supported"))
+    value.to_string().chars().take(MAX_VALUE).collect()
 }
 
 /// Keys of `[engine]` that coordinators and agents read, whatever the engine is.
@@ -268,6 +276,7 @@ mod tests {
 
 What the engines do with each key of the files below. A key that is null counts as absent. A setting that is refused ends the load of the model
 with an error that names file, key and value; nothing is charged. `island-coordinator catalogue check` loads models in the same way, without a job.
+A value of another kind than the reference library reads, such as a number in quotes or a list in place of an object, is refused where the key is used.
 The tables are in `runtimes/kit/src/keys`; decisions 0095 and 0096 have the reasons.
 
 **used**: as the reference library does; with values: it has one of them, and is refused otherwise. **none**: no effect on answers.
@@ -319,6 +328,8 @@ The tables are in `runtimes/kit/src/keys`; decisions 0095 and 0096 have the reas
         assert_eq!(number.message(), "tokenizer_config.json: do_lower_case = 0 is not supported");
         let name = IMAGE_PROCESSOR.check(&json!({"resample": "bicubic"})).expect_err("no number");
         assert_eq!(name.message(), "preprocessor_config.json: resample = \"bicubic\" is not supported");
+        let list = TOKENIZER.check(&json!([{"do_lower_case": true}])).expect_err("no keys").message();
+        assert_eq!(list, "tokenizer_config.json: [{\"do_lower_case\":true}] is not a JSON object");
         for neutral in [
             json!({"num_beam_groups": 1}),
             json!({"diversity_penalty": 0}),

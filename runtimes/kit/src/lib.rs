@@ -7,6 +7,8 @@
 //! | [`stop`] | cancellation within a step |
 //! | [`pipeline`] | what every task implements |
 //! | [`repository`] | the files of a Cargo, read with size limits |
+//! | [`keys`] | keys of settings files, and what the engines do with each |
+//! | [`values`] | values of settings files: one of another kind is refused |
 //! | [`media`] | images and audio in and out |
 //! | [`noise`] | noise of a key |
 //! | [`text`] | tokenizers, and logits to labels |
@@ -25,3 +27,4 @@ pub mod repository;
 pub mod speech;
 pub mod stop;
 pub mod text;
+pub mod values;

@@ -9,7 +9,11 @@ use std::{
 
 use serde_json::Value;
 
-use crate::error::{EngineError, ErrorKind, invalid_model};
+use crate::{
+    error::{EngineError, ErrorKind, invalid_model},
+    keys::{CONFIG, unsupported},
+    values,
+};
 
 /// Maximum size of a settings file or tokenizer.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
@@ -63,10 +67,11 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// The repository of these files. Reads `config.json`.
+    /// The repository of these files. Reads `config.json`. An error if a key that every model has there is of another kind.
     pub fn open(files: BTreeMap<String, PathBuf>) -> Result<Self, EngineError> {
         let files = Files::new(files);
-        let config = files.json("config.json")?.unwrap_or(Value::Null);
+        let config = files.json(CONFIG.file)?.unwrap_or(Value::Null);
+        check_kinds(&config)?;
         Ok(Self { files, config: Arc::new(config) })
     }
 
@@ -88,5 +93,63 @@ impl Repository {
     /// Paths of all files in the repository.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.files.names()
+    }
+}
+
+/// Refuses values of another kind than the base class of all models reads from `config.json`.
+fn check_kinds(config: &Value) -> Result<(), EngineError> {
+    values::check_object(CONFIG.file, config)?;
+    for key in ["model_type", "tokenizer_class"] {
+        values::read(CONFIG.file, config, key, Value::as_str)?;
+    }
+    for key in ["label2id", "task_specific_params"] {
+        values::read(CONFIG.file, config, key, Value::as_object)?;
+    }
+    values::read(CONFIG.file, config, "num_labels", values::count)?;
+    let names = values::read(CONFIG.file, config, "id2label", Value::as_object)?;
+    match names.into_iter().flatten().find(|(id, name)| id.parse::<i64>().is_err() || !name.is_string()) {
+        Some((id, name)) => Err(unsupported(CONFIG.file, &format!("id2label.{id}"), name)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_configuration_of_other_kinds_is_refused() {
+        let opened = |config: &Value| {
+            let folder = tempfile::tempdir().expect("temporary folder");
+            let path = folder.path().join("config.json");
+            fs::write(&path, config.to_string()).expect("write");
+            Repository::open(BTreeMap::from([("config.json".to_owned(), path)]))
+                .map(drop)
+                .map_err(|error| error.message())
+        };
+        let known = json!({
+            "model_type": "bert", "tokenizer_class": null, "num_labels": 2, "id2label": {"0": "A", "1": "B"},
+            "label2id": {"A": 0, "B": 1}, "task_specific_params": {},
+        });
+        assert_eq!(opened(&known), Ok(()));
+        assert_eq!(opened(&json!(["bert"])), Err("config.json: [\"bert\"] is not a JSON object".to_owned()));
+        for (key, value) in [
+            ("model_type", json!(5)),
+            ("tokenizer_class", json!(["BertTokenizer"])),
+            ("num_labels", json!("2")),
+            ("num_labels", json!(-2)),
+            ("id2label", json!(["A", "B"])),
+            ("label2id", json!("A")),
+            ("task_specific_params", json!([])),
+        ] {
+            let refused = opened(&json!({key: value})).expect_err("another kind");
+            assert_eq!(refused, format!("config.json: {key} = {value} is not supported"));
+        }
+        let number = opened(&json!({"id2label": {"0": 7}})).expect_err("no name");
+        assert_eq!(number, "config.json: id2label.0 = 7 is not supported");
+        let name = opened(&json!({"id2label": {"A": "B"}})).expect_err("no class");
+        assert_eq!(name, "config.json: id2label.A = \"B\" is not supported");
     }
 }

@@ -42,6 +42,9 @@ const ALONE: Limits = Limits { tokens: 0, tenths: 0, each: 0 };
 const READ_PADDING: [&str; 7] =
     ["canine", "convbert", "fnet", "funnel", "mobilebert", "nystromformer", "yoso"];
 
+/// Inputs that texts are fed as.
+pub const FED: [&str; 3] = ["input_ids", "attention_mask", "token_type_ids"];
+
 /// Outputs that have one number per token.
 const ALONG_TEXT: [&str; 2] = ["start_logits", "end_logits"];
 

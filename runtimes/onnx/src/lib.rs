@@ -8,7 +8,6 @@
 //! | [`vision`] | tasks on images: labels, boxes, masks, depth, text |
 //! | [`speech`] | speech to text, and text to speech |
 //! | [`seq2seq`] | decoders that attend to an encoder's states, with their caches |
-//! | [`settings`] | values of settings files |
 //! | [`runtime`], [`worker`] | the engine, and its loader in a worker process |
 //!
 //! A task is a [`Pipeline`](island_runtimes_kit::pipeline::Pipeline): loaded once from a repository, then shared by concurrent jobs. Its outputs are
@@ -17,7 +16,6 @@
 pub mod batch;
 pub mod runtime;
 pub mod seq2seq;
-pub mod settings;
 pub mod speech;
 pub mod task;
 pub mod text;

@@ -16,6 +16,16 @@ use crate::task::Loader;
 
 mod attended;
 
+/// Inputs that [`Decoding`] feeds, beside the cache.
+pub const FED: [&str; 6] = [
+    "input_ids",
+    "encoder_attention_mask",
+    "cache_position",
+    "encoder_hidden_states",
+    "decoder_attention_mask",
+    "use_cache_branch",
+];
+
 /// The graphs of a decoder.
 #[derive(Debug)]
 pub struct Seq2Seq {
@@ -36,21 +46,20 @@ pub struct Encoded {
 }
 
 impl Seq2Seq {
-    /// The decoder of a repository.
-    pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
+    /// The decoder of a repository, for a task that feeds these inputs beside the cache. An error if a graph needs another one.
+    pub fn load(loader: &Loader<'_>, fed: &[&str]) -> Result<Self, EngineError> {
         if let Some(first) = loader.graph_if_there("decoder_model_merged")? {
+            first.require_fed(fed)?;
             return Ok(Self {
                 is_merged: first.takes("use_cache_branch") || takes_cache(&first),
                 first,
                 rest: None,
             });
         }
-        let first = loader.graph(&["decoder_model", "text_decoder"])?;
-        Ok(Self {
-            is_merged: takes_cache(&first),
-            rest: loader.graph_if_there("decoder_with_past_model")?,
-            first,
-        })
+        let first = loader.graph(&["decoder_model", "text_decoder"], fed)?;
+        let rest = loader.graph_if_there("decoder_with_past_model")?;
+        rest.as_ref().map_or(Ok(()), |rest| rest.require_fed(fed))?;
+        Ok(Self { is_merged: takes_cache(&first), rest, first })
     }
 
     /// Their paths in the repository.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use island_protocol::{cargo::CargoSpec, host::CPU};
 use island_runtimes_graph::{Graph, Resources, files::GraphFiles, gpu::Gpu, tensor_trace::TensorTrace};
 use island_runtimes_kit::{
-    error::{EngineError, ErrorKind, invalid_model},
+    error::{EngineError, ErrorKind},
     keys::{self, Form},
     pipeline::Pipeline,
     repository::Repository,
@@ -15,7 +15,10 @@ use ort::environment::Environment;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::{batch::Batcher, speech, text, vision};
+use crate::{
+    batch::{self, Batcher},
+    speech, text, vision,
+};
 
 /// The parts of which a pipeline is loaded.
 #[derive(Debug)]
@@ -44,9 +47,18 @@ impl Loader<'_> {
         GraphFiles::first(&self.repository, stems, self.resources.preference())
     }
 
-    /// Loads the first of these graphs that the repository has.
-    pub fn graph(&self, stems: &[&str]) -> Result<Graph, EngineError> {
-        self.load(&self.first_file(stems)?)
+    /// Loads the first of these graphs that the repository has, for a task that feeds these inputs. An error if it needs another one.
+    pub fn graph(&self, stems: &[&str], fed: &[&str]) -> Result<Graph, EngineError> {
+        let graph = self.load(&self.first_file(stems)?)?;
+        graph.require_fed(fed)?;
+        Ok(graph)
+    }
+
+    /// Loads the first of these graphs that the repository has, for a task that feeds an image.
+    pub fn image_graph(&self, stems: &[&str]) -> Result<Graph, EngineError> {
+        let graph = self.load(&self.first_file(stems)?)?;
+        vision::require_image(&graph)?;
+        Ok(graph)
     }
 
     /// The same for a graph with many short runs.
@@ -57,14 +69,10 @@ impl Loader<'_> {
 
     /// Loads the graph of a model that labels or embeds texts.
     pub fn text_graph(&self, tokens: &Tokens) -> Result<Batcher, EngineError> {
+        text::attention::check(&self.repository.config)?;
         let graph = self.graph_with_lanes(&["model"])?;
-        if let Some(lacking) = lacking_input(graph.inputs().iter().map(|input| input.name.as_str())) {
-            return Err(invalid_model(format!(
-                "{} needs the input {lacking}, which texts lack",
-                graph.name()
-            )));
-        }
-        if graph.inputs().iter().any(|input| input.name == "token_type_ids") {
+        graph.require_fed(&batch::FED)?;
+        if graph.takes("token_type_ids") {
             tokens.check_types()?;
         }
         let kind = self.repository.config.get("model_type").and_then(Value::as_str).unwrap_or_default();
@@ -99,20 +107,6 @@ impl Loader<'_> {
     pub fn setting<'v>(&'v self, name: &str, file: &'v Value) -> Option<&'v Value> {
         self.settings.get(name).or_else(|| file.get(name)).filter(|value| !value.is_null())
     }
-}
-
-/// The first of these inputs of a graph that texts lack, such as the places of words on a page: every job would fail.
-fn lacking_input<'n>(names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-    /// Those of texts, and those that can have only one value.
-    const OF_TEXTS: [&str; 6] = [
-        "input_ids",
-        "attention_mask",
-        "token_type_ids",
-        "position_ids",
-        "use_cache_branch",
-        "num_logits_to_keep",
-    ];
-    names.into_iter().find(|name| !OF_TEXTS.contains(name) && !name.starts_with("past_"))
 }
 
 /// Loads a pipeline from a repository.
@@ -170,19 +164,4 @@ pub fn load(cargo: &CargoSpec, loader: &Loader<'_>) -> Result<Box<dyn Pipeline>,
 /// The names of all tasks.
 pub fn names() -> Vec<&'static str> {
     TASKS.iter().map(|(name, _)| *name).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn inputs_that_texts_lack_are_found() {
-        let bert = ["input_ids", "attention_mask", "token_type_ids", "position_ids"];
-        assert_eq!(lacking_input(bert), None);
-        assert_eq!(lacking_input(["input_ids", "use_cache_branch", "past_key_values.0.key"]), None);
-        assert_eq!(lacking_input(["input_ids", "bbox", "attention_mask"]), Some("bbox"));
-        let longformer = ["input_ids", "attention_mask", "global_attention_mask"];
-        assert_eq!(lacking_input(longformer), Some("global_attention_mask"));
-    }
 }

@@ -1,5 +1,6 @@
 //! Tasks on text.
 
+pub(crate) mod attention;
 pub mod classify;
 pub mod embed;
 pub mod entities;

@@ -76,6 +76,10 @@ fn model() -> Vec<Flip> {
     let config = |key, fixture, value| flip(table, key, fixture, value);
     vec![
         config("model_type", "whisper", "\"gpt2\""),
+        config("attention_type", "distilbert-sst2", "\"block_sparse\"").beside(&[
+            (CONFIG, "model_type", "\"big_bird\""),
+            (CONFIG, "attention_type", "\"original_full\""),
+        ]),
         config("id2label", "distilbert-sst2", r#"{"0": "A", "1": "B"}"#),
         config("label2id", "bart-mnli", r#"{"a": 0, "entailment": 1, "c": 2}"#),
         config("num_labels", "distilbert-sst2", "3").beside(&[(CONFIG, "id2label", "null")]),
@@ -299,6 +303,7 @@ const ELSEWHERE: [(&str, &str, &str); 2] = [
 /// Keys with classes and names, of which another value is refused by the name of the key.
 const REFUSED: &[(&str, &str)] = &[
     (CONFIG, "model_type"),
+    (CONFIG, "attention_type"),
     (GENERATION, "do_sample"),
     (GENERATION, "language"),
     (TOKENIZER, "tokenizer_class"),

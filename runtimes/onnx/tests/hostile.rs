@@ -87,6 +87,10 @@ async fn graphs_that_do_not_fit_their_settings_are_rejected_before_a_job() {
     assert!(why.starts_with("config.json: id2label = {"), "{why}");
     let why = changed("wav2vec2", "config.json", "model_type", json!("speech_to_text")).refused().await;
     assert!(why.starts_with("config.json: model_type = \"speech_to_text\""), "{why}");
+    let why = changed("t5", "config.json", "model_type", json!("longt5")).refused().await;
+    assert!(why.starts_with("config.json: model_type = \"longt5\" is not supported"), "{why}");
+    let why = changed("distilbert-sst2", "config.json", "model_type", json!("big_bird")).refused().await;
+    assert!(why.starts_with("config.json: attention_type = null is not supported"), "{why}");
     let why = changed("speecht5", "config.json", "num_mel_bins", json!(5000)).refused().await;
     assert!(why.starts_with("config.json: num_mel_bins = 5000"), "{why}");
     // A layer after the pooling of another length than the vectors of tokens.
@@ -96,6 +100,59 @@ async fn graphs_that_do_not_fit_their_settings_are_rejected_before_a_job() {
     assert_ne!(layers, other);
     let why = of_other_length.with("onnx/model.onnx", &other).refused().await;
     assert!(why.contains("modules.json"), "{why}");
+}
+
+#[tokio::test]
+async fn graphs_that_need_other_inputs_than_their_task_are_rejected_before_a_job() {
+    const ENCODER: &str = "onnx/encoder_model.onnx";
+    const MERGED: &str = "onnx/decoder_model_merged.onnx";
+    for (fixture, graph, other, of_other, input) in [
+        // Images.
+        ("segformer", GRAPH, "bert-ner", GRAPH, "input_ids"),
+        ("trocr", ENCODER, "marian-split", ENCODER, "input_ids"),
+        ("sam", "onnx/vision_encoder.onnx", "bert-ner", GRAPH, "input_ids"),
+        ("pp-ocr", "ch_PP-OCRv4_det_infer.onnx", "bert-ner", GRAPH, "input_ids"),
+        // Sound.
+        ("wav2vec2", GRAPH, "bert-ner", GRAPH, "input_ids"),
+        ("whisper", ENCODER, "marian-split", ENCODER, "input_ids"),
+        ("moonshine", ENCODER, "vit", GRAPH, "pixel_values"),
+        ("mms-tts", GRAPH, "vit", GRAPH, "pixel_values"),
+        ("speecht5", "onnx/decoder_postnet_and_vocoder.onnx", "vit", GRAPH, "pixel_values"),
+        ("supertonic", "onnx/vocoder.onnx", "vit", GRAPH, "pixel_values"),
+        // Texts.
+        ("marian-merged", ENCODER, "vit", GRAPH, "pixel_values"),
+        ("marian-merged", MERGED, "vit", GRAPH, "pixel_values"),
+        ("distilbert-sst2", GRAPH, "vit", GRAPH, "pixel_values"),
+    ] {
+        let bytes = Mended::of(other).bytes(of_other);
+        let why = Mended::of(fixture).with(graph, &bytes).refused().await;
+        assert_eq!(why, format!("{graph} needs the input {input}, which this task lacks"), "{fixture}");
+    }
+}
+
+#[tokio::test]
+async fn settings_of_another_kind_are_rejected_by_file_key_and_value() {
+    for (fixture, file, key, value) in [
+        ("distilbert-sst2", "config.json", "id2label", json!(["NEGATIVE", "POSITIVE"])),
+        ("distilbert-sst2", "config.json", "max_position_embeddings", json!("512")),
+        ("distilbert-sst2", "tokenizer_config.json", "pad_token", json!(0)),
+        ("distilbert-sst2", "tokenizer_config.json", "model_max_length", json!(-1)),
+        ("whisper", "generation_config.json", "lang_to_id", json!([1])),
+        ("whisper", "generation_config.json", "max_initial_timestamp_index", json!("50")),
+        ("whisper", "preprocessor_config.json", "chunk_length", json!("30")),
+        ("vit", "preprocessor_config.json", "image_processor_type", json!(5)),
+        ("wav2vec2", "config.json", "conv_stride", json!(320)),
+        ("mms-tts", "tokenizer_config.json", "language", json!(["deu"])),
+        ("speecht5", "config.json", "max_text_positions", json!("600")),
+    ] {
+        let repository = Mended::of(fixture);
+        let mut settings: Value = serde_json::from_slice(&repository.bytes(file)).expect("JSON");
+        settings[key] = value.clone();
+        let why = repository.with(file, settings.to_string().as_bytes()).refused().await;
+        assert_eq!(why, format!("{file}: {key} = {value} is not supported"), "{fixture}");
+    }
+    let list = Mended::of("distilbert-sst2").with("tokenizer_config.json", b"[]").refused().await;
+    assert_eq!(list, "tokenizer_config.json: [] is not a JSON object");
 }
 
 #[tokio::test]

@@ -1,13 +1,14 @@
 //! Generation settings, with the names of `generation_config.json`.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::class_defaults;
 use crate::{
     error::{EngineError, invalid_input, invalid_model},
     keys::{CONFIG, GENERATION, unsupported},
     repository::Repository,
+    values::{read, typed},
 };
 
 /// Maximum number of beams of one job.
@@ -166,7 +167,7 @@ impl Default for Options {
 
 /// A setting may be null, which means that it is absent.
 mod or_default {
-    use serde::{Deserialize, Deserializer};
+    use serde::{Deserialize, Deserializer, de::Error as _};
     use serde_json::Value;
 
     use super::EarlyStopping;
@@ -201,8 +202,9 @@ mod or_default {
     pub(super) fn stopping<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EarlyStopping, D::Error> {
         Ok(match Value::deserialize(deserializer)? {
             Value::Bool(true) => EarlyStopping::Full,
+            Value::Bool(false) | Value::Null => EarlyStopping::Likely,
             Value::String(word) if word == "never" => EarlyStopping::Never,
-            _ => EarlyStopping::Likely,
+            _ => return Err(D::Error::custom("expected true, false or \"never\"")),
         })
     }
 }
@@ -235,23 +237,21 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// From `generation_config.json`; repositories without one have them in `config.json`. An error if one of them is not supported.
+    /// From `generation_config.json`; repositories without one have them in `config.json`. An error if one of them is not supported, or is of
+    /// another kind than the reference reads.
     pub fn load(repository: &Repository) -> Result<Self, EngineError> {
-        let file = repository.json("generation_config.json")?;
-        let decoder = repository.config.get("decoder");
+        let file = repository.json(GENERATION.file)?;
         let sources = match &file {
             Some(file) => {
                 GENERATION.check(file)?;
-                vec![file]
+                vec![(GENERATION.file, file)]
             }
-            None => [Some(&*repository.config), decoder].into_iter().flatten().collect(),
+            None => of_config(&repository.config)?,
         };
         let known = serde_json::to_value(Options::default()).unwrap_or_default();
         let mut settings = Map::new();
-        for source in sources {
-            if file.is_none() {
-                GENERATION.check_among("config.json", source)?;
-            }
+        for (at, source) in sources {
+            typed::<Options>(at, source)?;
             for (name, usual) in known.as_object().into_iter().flatten() {
                 // What the model as a whole sets counts before what its decoder sets, as in the reference, unless it is the default.
                 let is_set = settings.get(name).is_some_and(|set| !is_usual(name, set, usual));
@@ -268,9 +268,15 @@ impl Settings {
         Ok(Self { values: settings, file: if file.is_some() { GENERATION.file } else { CONFIG.file } })
     }
 
-    /// The same with the repository's settings for one task, which override its general ones. An error if one of them is not supported.
+    /// The same with the repository's settings for one task, which override its general ones. An error if one of them is not supported, or is of
+    /// another kind than the reference reads.
     pub fn over(mut self, specific: &Value) -> Result<Self, EngineError> {
-        GENERATION.check_among("config.json: task_specific_params", specific)?;
+        const AT: &str = "config.json: task_specific_params";
+        if specific.is_null() {
+            return Ok(self);
+        }
+        GENERATION.check_among(AT, specific)?;
+        typed::<Options>(AT, specific)?;
         for (name, value) in specific.as_object().into_iter().flatten() {
             self.values.insert(name.clone(), value.clone());
         }
@@ -280,7 +286,8 @@ impl Settings {
     /// Checks the settings of jobs that choose nothing, so that no job fails by those of the repository.
     pub fn checked(self) -> Result<Self, EngineError> {
         const PENALTY: &str = "encoder_repetition_penalty";
-        let Err(error) = self.with(&Value::Null) else { return Ok(self) };
+        let options: Options = typed(self.file, &Value::Object(self.values.clone()))?;
+        let Err(error) = options.check() else { return Ok(self) };
         let penalty = self.values.get(PENALTY).filter(|penalty| {
             penalty.as_f64().is_some_and(|penalty| penalty > 0.0 && (penalty - 1.0).abs() > f64::EPSILON)
         });
@@ -307,6 +314,8 @@ impl Settings {
         let mut all = self.values.clone();
         for name in USER_OPTIONS {
             if let Some(wish) = input.get(name).filter(|wish| !wish.is_null()) {
+                Options::deserialize(json!({ name: wish }))
+                    .map_err(|error| invalid_input(name).because(error))?;
                 all.insert(name.to_owned(), wish.clone());
             }
         }
@@ -316,11 +325,25 @@ impl Settings {
         {
             all.remove("max_new_tokens");
         }
-        let options: Options = serde_json::from_value(Value::Object(all))
-            .map_err(|error| invalid_model("the settings of the generation").because(error))?;
+        let options: Options = typed(self.file, &Value::Object(all))?;
         options.check()?;
         Ok(options)
     }
+}
+
+/// The settings in `config.json` of a repository without a file of their own: those of the model, and those of its decoder, with where they are.
+fn of_config(config: &Value) -> Result<Vec<(&'static str, &Value)>, EngineError> {
+    const DECODER: &str = "config.json: decoder";
+    read(CONFIG.file, config, "decoder", Value::as_object)?;
+    let decoder = config.get("decoder").unwrap_or(&Value::Null);
+    read(DECODER, decoder, "model_type", Value::as_str)?;
+    let sources =
+        [(CONFIG.file, config), (DECODER, decoder)].into_iter().filter(|(_, source)| source.is_object());
+    let sources: Vec<_> = sources.collect();
+    for (at, source) in &sources {
+        GENERATION.check_among(at, source)?;
+    }
+    Ok(sources)
 }
 
 /// Whether a setting has the value that it has where a file lacks it.
@@ -374,9 +397,8 @@ impl Options {
 mod tests {
     use std::{collections::BTreeMap, fs};
 
-    use serde_json::json;
-
     use super::*;
+    use crate::error::ErrorKind;
 
     fn load(generation: &Value, beams: usize) -> Result<Settings, EngineError> {
         let folder = tempfile::tempdir().expect("temporary folder");
@@ -398,8 +420,69 @@ mod tests {
         assert!(why.contains("beams"), "{why}");
         let why = load(&json!({"num_beams": 0}), 1).expect_err("refused").message();
         assert_eq!(why, "generation_config.json: num_beams must be 1 to 16");
-        let why = load(&json!({"do_sample": true, "temperature": "hot"}), 1).expect_err("refused").message();
-        assert!(why.starts_with("generation_config.json: "), "{why}");
+    }
+
+    #[test]
+    fn settings_of_another_kind_are_refused_by_file_key_and_value() {
+        for (key, value) in [
+            ("temperature", json!("hot")),
+            ("num_beams", json!("2")),
+            ("max_length", json!([20])),
+            ("max_new_tokens", json!(-3)),
+            ("do_sample", json!(1)),
+            ("early_stopping", json!("yes")),
+            ("eos_token_id", json!({"id": 1})),
+            ("bad_words_ids", json!([5])),
+            ("suppress_tokens", json!("all")),
+        ] {
+            let why = load(&json!({key: value}), 1).expect_err("refused").message();
+            assert!(
+                why.starts_with(&format!("generation_config.json: {key} = {value} is not supported; ")),
+                "{why}"
+            );
+            let specific = load(&json!({}), 1).expect("known").over(&json!({key: value}));
+            let why = specific.expect_err("refused").message();
+            assert!(
+                why.starts_with(&format!("config.json: task_specific_params: {key} = {value} ")),
+                "{why}"
+            );
+        }
+        let why = load(&json!([]), 1).expect_err("refused").message();
+        assert_eq!(why, "generation_config.json: [] is not a JSON object");
+        let why = load(&json!({}), 1).expect("known").over(&json!(5)).expect_err("refused").message();
+        assert_eq!(why, "config.json: task_specific_params: 5 is not a JSON object");
+    }
+
+    #[test]
+    fn settings_in_config_json_are_refused_by_where_they_are() {
+        let refused = |config: Value| {
+            of_config(&config)
+                .and_then(|sources| {
+                    sources.into_iter().try_for_each(|(at, source)| typed::<Options>(at, source).map(drop))
+                })
+                .expect_err("refused")
+                .message()
+        };
+        assert_eq!(refused(json!({"decoder": "gpt2"})), "config.json: decoder = \"gpt2\" is not supported");
+        let kind = refused(json!({"decoder": {"model_type": 2}}));
+        assert_eq!(kind, "config.json: decoder: model_type = 2 is not supported");
+        let outer = refused(json!({"num_beams": "2"}));
+        assert!(outer.starts_with("config.json: num_beams = \"2\" is not supported; "), "{outer}");
+        let inner = refused(json!({"decoder": {"num_beams": "2"}}));
+        assert!(inner.starts_with("config.json: decoder: num_beams = \"2\" is not supported; "), "{inner}");
+    }
+
+    #[test]
+    fn an_option_of_another_kind_is_an_error_of_the_job() {
+        let settings = load(&json!({}), 1).expect("known");
+        for (key, value) in [("num_beams", json!("2")), ("early_stopping", json!("yes")), ("seed", json!(-1))]
+        {
+            let refused = settings.with(&json!({key: value})).expect_err("refused");
+            assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+            assert!(refused.message().starts_with(&format!("{key}: ")), "{}", refused.message());
+        }
+        let set = settings.with(&json!({"num_beams": 2, "early_stopping": "never"})).expect("known");
+        assert_eq!((set.num_beams, set.early_stopping), (2, EarlyStopping::Never));
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub const CONFIG: Table = Table {
     others: Others::Ignored("Other keys describe the network, which the graph contains."),
     keys: &[
         ("model_type", Used),
+        ("attention_type", Used),
         ("id2label", Used),
         ("label2id", Used),
         ("num_labels", Used),

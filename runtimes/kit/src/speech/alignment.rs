@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::{
     error::{EngineError, invalid_model},
     keys::{CONFIG, GENERATION, unsupported},
+    values::read,
 };
 
 /// Width of the median filter of a model that sets none.
@@ -37,15 +38,10 @@ pub struct Alignment {
 impl Alignment {
     /// From `generation_config.json` and `config.json`. An error if they do not name the heads, or not in a supported way.
     pub fn of(generation: &Value, config: &Value) -> Result<Self, EngineError> {
-        let width = config.get("median_filter_width").filter(|width| !width.is_null());
-        let filter_width = match width {
-            None => USUAL_WIDTH,
-            Some(width) => width
-                .as_u64()
-                .filter(|&width| !width.is_multiple_of(2) && width <= MAX_WIDTH)
-                .ok_or_else(|| unsupported(CONFIG.file, "median_filter_width", width))?,
-        };
-        Ok(Self { heads: heads(generation, config)?, filter_width: filter_width as usize })
+        let width =
+            |value: &Value| value.as_u64().filter(|width| !width.is_multiple_of(2) && *width <= MAX_WIDTH);
+        let width = read(CONFIG.file, config, "median_filter_width", width)?.unwrap_or(USUAL_WIDTH);
+        Ok(Self { heads: heads(generation, config)?, filter_width: width as usize })
     }
 
     /// The moment at which each token begins, by the `attention` to it: `[heads, tokens, moments]`, of which the first `length` moments have sound.
@@ -74,15 +70,13 @@ fn heads(generation: &Value, config: &Value) -> Result<Vec<Head>, EngineError> {
     const KEY: &str = "alignment_heads";
     let named = generation.get(KEY).filter(|value| !value.is_null());
     let named = named.ok_or_else(|| invalid_model(format!("{} has no {KEY}", GENERATION.file)))?;
-    let below = |index: &Value, count: &str| {
-        let count = config.get(count).and_then(Value::as_u64).unwrap_or(u64::MAX);
-        index.as_u64().filter(|&index| index < count).map(|index| index as usize)
-    };
+    let count =
+        |key: &str| Ok::<_, EngineError>(read(CONFIG.file, config, key, Value::as_u64)?.unwrap_or(u64::MAX));
+    let (layers, each) = (count("decoder_layers")?, count("decoder_attention_heads")?);
+    let below =
+        |index: &Value, count: u64| index.as_u64().filter(|&index| index < count).map(|index| index as usize);
     let head = |pair: &Value| match pair.as_array().map(Vec::as_slice) {
-        Some([layer, index]) => Some(Head {
-            layer: below(layer, "decoder_layers")?,
-            index: below(index, "decoder_attention_heads")?,
-        }),
+        Some([layer, index]) => Some(Head { layer: below(layer, layers)?, index: below(index, each)? }),
         _ => None,
     };
     let heads: Option<Vec<Head>> = named.as_array().and_then(|pairs| pairs.iter().map(head).collect());
@@ -242,6 +236,9 @@ mod tests {
             let refused = of(json!({"alignment_heads": [[0, 0]]}), &config).expect_err("refused");
             assert!(refused.starts_with("config.json: median_filter_width = "), "{refused}");
         }
+        let layers = json!({"decoder_layers": "2"});
+        let refused = of(json!({"alignment_heads": [[0, 0]]}), &layers).expect_err("refused");
+        assert_eq!(refused, "config.json: decoder_layers = \"2\" is not supported");
     }
 
     proptest! {

@@ -12,10 +12,11 @@ use super::transcribe::{self, Request, Timestamps, Transcriber, duration};
 use crate::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job},
-    keys::unsupported,
+    keys::{CONFIG, FEATURE_EXTRACTOR, TOKENIZER, unsupported},
     media::sound,
     repository::Repository,
     text::{scores, settings, tokens::clean_up},
+    values::{check_object, count, read, sampling_rate, token_id},
 };
 
 /// Duration of one window in seconds.
@@ -75,15 +76,15 @@ impl Ctc {
         let tokens = settings::of(repository)?;
         let letters = letters(repository, tokens.get("target_lang").filter(|language| !language.is_null()))?;
         let named = |name: &str, otherwise: &str| {
-            let token = tokens.get(name).map(|token| token.get("content").unwrap_or(token));
-            token.and_then(Value::as_str).unwrap_or(otherwise).to_owned()
+            let content = |token: &Value| token.get("content").unwrap_or(token).as_str().map(str::to_owned);
+            Ok::<_, EngineError>(
+                read(TOKENIZER.file, &tokens, name, content)?.unwrap_or_else(|| otherwise.to_owned()),
+            )
         };
         let flag = |name: &str| tokens.get(name).and_then(Value::as_bool).unwrap_or(false);
-        let blank = named("pad_token", "<pad>");
+        let blank = named("pad_token", "<pad>")?;
         let blank = letters.iter().find(|(_, letter)| **letter == blank).map(|(&id, _)| id);
-        let strides = repository.config.get("conv_stride").and_then(Value::as_array);
-        let strides =
-            strides.map(|all| all.iter().filter_map(Value::as_u64).map(|stride| stride as usize).product());
+        let strides = read(CONFIG.file, &repository.config, "conv_stride", product)?;
         let hears_samples = model.of_features().is_none();
         let stride = model.of_features().or(strides).unwrap_or(320).clamp(1, 1 << 16);
         if model.longest().is_some_and(|longest| longest < LEAST_LABELS * stride) {
@@ -91,12 +92,12 @@ impl Ctc {
         }
         Ok(Self {
             model,
-            rate: settings.get("sampling_rate").and_then(Value::as_u64).unwrap_or(16_000) as u32,
+            rate: sampling_rate(FEATURE_EXTRACTOR.file, &settings)?.unwrap_or(16_000),
             normalises: settings.get("do_normalize").and_then(Value::as_bool).unwrap_or(hears_samples),
             letters,
             blank: blank.ok_or_else(|| invalid_model("the vocabulary has no blank token"))?,
-            gap: named("word_delimiter_token", "|"),
-            space: named("replace_word_delimiter_char", " "),
+            gap: named("word_delimiter_token", "|")?,
+            space: named("replace_word_delimiter_char", " ")?,
             lower_cases: flag("do_lower_case"),
             cleans_up: flag("clean_up_tokenization_spaces"),
             stride,
@@ -221,12 +222,20 @@ impl Ctc {
     }
 }
 
+/// The product of the steps of a network's layers, for [`read`].
+fn product(strides: &Value) -> Option<usize> {
+    strides.as_array()?.iter().try_fold(1_usize, |product, stride| product.checked_mul(count(stride)?))
+}
+
 /// The letter of each label, from the tokenizer or from the older `vocab.json`, which may have a list for each language.
 fn letters(repository: &Repository, language: Option<&Value>) -> Result<BTreeMap<u32, String>, EngineError> {
+    const VOCABULARY: &str = "vocab.json";
     let tokenizer = repository.json("tokenizer.json")?;
-    let list = match tokenizer.as_ref().and_then(|file| file.pointer("/model/vocab")) {
+    let of_tokenizer = tokenizer.as_ref().and_then(|file| file.pointer("/model/vocab"));
+    let file = if of_tokenizer.is_some() { "tokenizer.json: model.vocab" } else { VOCABULARY };
+    let list = match of_tokenizer {
         Some(list) => Some(list.clone()),
-        None => match (repository.json("vocab.json")?, language) {
+        None => match (repository.json(VOCABULARY)?, language) {
             (Some(lists), Some(language)) => {
                 let list = language.as_str().and_then(|language| lists.get(language)).cloned();
                 Some(list.ok_or_else(|| unsupported("tokenizer_config.json", "target_lang", language))?)
@@ -236,9 +245,13 @@ fn letters(repository: &Repository, language: Option<&Value>) -> Result<BTreeMap
     };
     let list =
         list.ok_or_else(|| invalid_model("the repository has neither tokenizer.json nor vocab.json"))?;
+    check_object(file, &list)?;
     let ids = list.as_object().into_iter().flatten();
-    let mut letters: BTreeMap<u32, String> =
-        ids.filter_map(|(letter, id)| Some((id.as_u64()? as u32, letter.clone()))).collect();
+    let of = |(letter, id): (&String, &Value)| {
+        let known = token_id(id).ok_or_else(|| unsupported(file, letter, id))?;
+        Ok::<_, EngineError>((known, letter.clone()))
+    };
+    let mut letters = ids.map(of).collect::<Result<BTreeMap<u32, String>, _>>()?;
     let added =
         tokenizer.as_ref().and_then(|file| file.get("added_tokens")?.as_array()).into_iter().flatten();
     for token in added {
@@ -260,7 +273,7 @@ pub fn normalise(samples: &mut [f32]) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{fs, sync::Arc};
 
     use parking_lot::Mutex;
 
@@ -305,6 +318,40 @@ mod tests {
             cleans_up: false,
             stride: 320,
         }
+    }
+
+    #[test]
+    fn settings_of_another_kind_are_refused() {
+        let loaded = |file: &str, settings: Value| {
+            let folder = tempfile::tempdir().expect("temporary folder");
+            let vocabulary = ("vocab.json", json!({"<pad>": 0, "|": 1, "A": 2}));
+            let written = [vocabulary, (file, settings)].map(|(name, content)| {
+                let path = folder.path().join(name);
+                fs::write(&path, content.to_string()).expect("write");
+                (name.to_owned(), path)
+            });
+            let repository = Repository::open(written.into_iter().collect())?;
+            Ctc::of(&repository, Box::new(Arc::<Levels>::default()))
+        };
+        let strides = loaded("config.json", json!({"conv_stride": [5, 2, 2]})).expect("known");
+        assert_eq!(strides.stride, 20);
+        let rate = loaded("preprocessor_config.json", json!({"sampling_rate": 8000})).expect("known");
+        assert_eq!(rate.rate, 8000);
+        for (file, key, value) in [
+            ("config.json", "conv_stride", json!(320)),
+            ("config.json", "conv_stride", json!([5, "2"])),
+            ("config.json", "conv_stride", json!([5, -2])),
+            ("preprocessor_config.json", "sampling_rate", json!("8000")),
+            ("tokenizer_config.json", "word_delimiter_token", json!(1)),
+            ("tokenizer_config.json", "replace_word_delimiter_char", json!([" "])),
+            ("vocab.json", "A", json!("2")),
+            ("vocab.json", "A", json!(-2)),
+        ] {
+            let refused = loaded(file, json!({key: value})).expect_err("another kind").message();
+            assert_eq!(refused, format!("{file}: {key} = {value} is not supported"));
+        }
+        let list = loaded("vocab.json", json!(["<pad>"])).expect_err("no ids").message();
+        assert_eq!(list, "vocab.json: [\"<pad>\"] is not a JSON object");
     }
 
     #[test]

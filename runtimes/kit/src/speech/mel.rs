@@ -4,11 +4,13 @@ use std::{ops::RangeInclusive, sync::Arc};
 
 use ndarray::{Array2, Array3, s};
 use realfft::{RealFftPlanner, RealToComplex};
+use serde_json::Value;
 
 use crate::{
     error::{EngineError, invalid_model},
-    keys::{FEATURE_EXTRACTOR, unsupported},
+    keys::FEATURE_EXTRACTOR,
     repository::Repository,
+    values::{count, read},
 };
 
 /// Maximum number of mel bands.
@@ -42,13 +44,8 @@ impl LogMel {
     pub fn fitted(repository: &Repository, known: Option<(usize, usize)>) -> Result<Self, EngineError> {
         let settings = super::features(repository)?;
         let number = |name: &str, otherwise: usize, fits: RangeInclusive<usize>| {
-            let Some(value) = settings.get(name).filter(|value| !value.is_null()) else {
-                return Ok(otherwise);
-            };
-            let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
-            number
-                .filter(|number| fits.contains(number))
-                .ok_or_else(|| unsupported(FEATURE_EXTRACTOR.file, name, value))
+            let number = |value: &Value| count(value).filter(|number| fits.contains(number));
+            Ok::<_, EngineError>(read(FEATURE_EXTRACTOR.file, &settings, name, number)?.unwrap_or(otherwise))
         };
         let rate = number("sampling_rate", 16_000, 8000..=48_000)?;
         let hop = number("hop_length", 160, 1..=rate)?;

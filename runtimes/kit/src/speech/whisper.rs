@@ -25,9 +25,11 @@ use crate::{
         stream::Stream,
     },
     job::{Answer, Job},
+    keys::{CONFIG, GENERATION},
     media::sound,
     repository::Repository,
     text::{scores, tokens::Tokens},
+    values::{count, read, token_id},
 };
 
 mod defaults;
@@ -35,6 +37,8 @@ mod timed;
 
 /// Maximum number of tokens of the prompt: start, language, task, no timestamps.
 const LONGEST_PROMPT: usize = 4;
+/// Maximum number of tokens of a decoder whose settings name none.
+const USUAL_LONGEST: usize = 448;
 
 /// Returns the encoder's states for the window that begins at a frame, padded with silence.
 pub type Windows<'n> = Box<dyn Fn(usize) -> Result<ArrayD<f32>, EngineError> + 'n>;
@@ -108,37 +112,41 @@ impl Whisper {
     /// Uses `networks`, and the tokens of a repository.
     pub fn of(repository: &Repository, networks: Box<dyn Networks>) -> Result<Self, EngineError> {
         let tokens = Tokens::load(repository)?;
-        let file = repository.json("generation_config.json")?.unwrap_or_default();
+        let settings = Settings::load(repository)?.by_default(1).checked()?;
+        let file = repository.json(GENERATION.file)?.unwrap_or_default();
         let config = &repository.config;
-        let id = |name: &str| {
-            file.get(name).or_else(|| config.get(name)).and_then(Value::as_u64).map(|id| id as u32)
-        };
-        let map = |name: &str| file.get(name).and_then(Value::as_object).cloned().unwrap_or_default();
-        let start = id("decoder_start_token_id").or_else(|| tokens.id("<|startoftranscript|>"));
-        let none = id("no_timestamps_token_id").or_else(|| tokens.id("<|notimestamps|>"));
-        let end = id("eos_token_id").or_else(|| tokens.id("<|endoftext|>"));
+        let id = |name: &str| id(&file, config, name);
+        let start = id("decoder_start_token_id")?.or_else(|| tokens.id("<|startoftranscript|>"));
+        let none = id("no_timestamps_token_id")?.or_else(|| tokens.id("<|notimestamps|>"));
+        let end = id("eos_token_id")?.or_else(|| tokens.id("<|endoftext|>"));
         let (Some(start), Some(none), Some(end)) = (start, none, end) else {
             return Err(invalid_model(
                 "the repository does not name Whisper's tokens of start, end and no times",
             ));
         };
-        let is_multilingual = file.get("is_multilingual").and_then(Value::as_bool).unwrap_or(true);
-        let longest = config.get("max_target_positions").and_then(Value::as_u64).unwrap_or(448) as usize;
+        let is_multilingual =
+            read(GENERATION.file, &file, "is_multilingual", Value::as_bool)?.unwrap_or(true);
+        let longest = read(CONFIG.file, config, "max_target_positions", count)?.unwrap_or(USUAL_LONGEST);
         let longest = networks.longest().map_or(longest, |most| most.min(longest));
         if longest <= LONGEST_PROMPT {
             return Err(invalid_model(format!("the decoder takes {longest} tokens: too few for a text")));
         }
-        let languages = if is_multilingual { map("lang_to_id") } else { Map::new() };
-        let tasks = map("task_to_id");
+        let (languages, tasks) = (ids(&file, "lang_to_id")?, ids(&file, "task_to_id")?);
+        let languages = if is_multilingual { languages } else { Map::new() };
         let alignment = Alignment::of(&file, config).map_err(|error| error.message());
         let alignment = alignment.and_then(|alignment| match networks.without_attention(&alignment.heads) {
             Some(why) => Err(why),
             None => Ok(alignment),
         });
         Ok(Self {
-            settings: Settings::load(repository)?.by_default(1).checked()?,
+            settings,
             start,
-            times: Times { first: none + 1, none, end, latest_start: id("max_initial_timestamp_index") },
+            times: Times {
+                first: none.saturating_add(1),
+                none,
+                end,
+                latest_start: id("max_initial_timestamp_index")?,
+            },
             defaults: Defaults::of(&file, config, &languages, &tasks, none)?,
             alignment,
             languages,
@@ -153,6 +161,25 @@ impl Whisper {
     pub fn alignment(&self) -> Result<&Alignment, &str> {
         self.alignment.as_ref().map_err(String::as_str)
     }
+}
+
+/// A number of `generation_config.json`, or else of `config.json`. A list of tokens names none.
+fn id(file: &Value, config: &Value, name: &str) -> Result<Option<u32>, EngineError> {
+    let one = |value: &Value| if value.is_array() { Some(None) } else { token_id(value).map(Some) };
+    let id = match file.get(name) {
+        Some(_) => read(GENERATION.file, file, name, one)?,
+        None => read(CONFIG.file, config, name, one)?,
+    };
+    Ok(id.flatten())
+}
+
+/// Tokens of `generation_config.json` by name.
+fn ids(file: &Value, name: &str) -> Result<Map<String, Value>, EngineError> {
+    let ids = |value: &Value| {
+        let ids = value.as_object()?;
+        ids.values().all(|id| token_id(id).is_some()).then(|| ids.clone())
+    };
+    Ok(read(GENERATION.file, file, name, ids)?.unwrap_or_default())
 }
 
 impl Transcriber for Whisper {
@@ -374,5 +401,32 @@ impl Whisper {
             usage: Usage::tokens(total.prompt_tokens, total.written),
             finish_reason: Some(finish),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_another_kind_are_refused() {
+        let message = |error: EngineError| error.message();
+        let token = |file: Value, config: Value| id(&file, &config, "eos_token_id").map_err(message);
+        assert_eq!(token(json!({"eos_token_id": 7}), json!({"eos_token_id": 8})), Ok(Some(7)));
+        assert_eq!(token(json!({}), json!({"eos_token_id": 8})), Ok(Some(8)));
+        assert_eq!(token(json!({"eos_token_id": [7]}), json!({})), Ok(None), "the tokenizer names it");
+        for value in [json!("7"), json!(-7), json!(7.5), json!(4_294_967_296_u64)] {
+            let refused = token(json!({"eos_token_id": value}), json!({})).expect_err("no token");
+            assert_eq!(refused, format!("generation_config.json: eos_token_id = {value} is not supported"));
+            let refused = token(json!({}), json!({"eos_token_id": value})).expect_err("no token");
+            assert_eq!(refused, format!("config.json: eos_token_id = {value} is not supported"));
+        }
+        let languages = |value: &Value| ids(&json!({"lang_to_id": value}), "lang_to_id").map_err(message);
+        assert_eq!(languages(&json!({"<|de|>": 3})).map(|ids| ids.len()), Ok(1));
+        assert_eq!(languages(&Value::Null).map(|ids| ids.len()), Ok(0));
+        for value in [json!(["<|de|>"]), json!({"<|de|>": "3"}), json!({"<|de|>": -3})] {
+            let refused = languages(&value).expect_err("no tokens");
+            assert_eq!(refused, format!("generation_config.json: lang_to_id = {value} is not supported"));
+        }
     }
 }

@@ -2,10 +2,12 @@
 
 use serde_json::Value;
 
+use super::specials;
 use crate::{
     error::EngineError,
     keys::{SPECIAL_TOKENS, TOKENIZER, unsupported},
     repository::Repository,
+    values,
 };
 
 const FILE: &str = "tokenizer_config.json";
@@ -121,6 +123,10 @@ pub fn read(
     let file = format!("{folder}{FILE}");
     let mut settings = json(&file)?.unwrap_or_default();
     TOKENIZER.check_at(&file, &settings)?;
+    specials::check(&file, &settings)?;
+    values::read(&file, &settings, INPUTS, |names| {
+        names.as_array()?.iter().all(Value::is_string).then_some(())
+    })?;
     check_prefix(&file, &settings)?;
     if settings.get("added_tokens_decoder").is_some_and(|tokens| !tokens.is_null()) {
         return Ok(settings);
@@ -128,6 +134,7 @@ pub fn read(
     let map_file = format!("{folder}{MAP}");
     let Some(map) = json(&map_file)? else { return Ok(settings) };
     SPECIAL_TOKENS.check_at(&map_file, &map)?;
+    specials::check(&map_file, &map)?;
     if settings.is_null() {
         settings = Value::Object(serde_json::Map::default());
     }
@@ -286,6 +293,16 @@ mod tests {
         assert!(refused(converted).contains("add_prefix_space = false"));
         merged(json!({"tokenizer_class": "BartTokenizer", "add_prefix_space": false}), json!({}))
             .expect("this class uses it");
+        let token = merged(json!({}), json!({"pad_token": 0})).expect_err("no token").message();
+        assert_eq!(token, "part/special_tokens_map.json: pad_token = 0 is not supported");
+        assert_eq!(
+            refused(json!({"unk_token": true})),
+            "part/tokenizer_config.json: unk_token = true is not supported"
+        );
+        assert_eq!(
+            refused(json!({"model_input_names": "input_ids"})),
+            "part/tokenizer_config.json: model_input_names = \"input_ids\" is not supported"
+        );
         let unknown = merged(json!({}), json!({"speaker_token": "x"})).expect_err("refused").message();
         assert!(unknown.contains("part/special_tokens_map.json: speaker_token"), "{unknown}");
     }

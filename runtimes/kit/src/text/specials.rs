@@ -7,11 +7,15 @@ use serde_json::Value;
 use tokenizers::{AddedToken, Tokenizer};
 
 use super::settings::class;
+use crate::{error::EngineError, keys::unsupported, values};
 
 /// Keys of special tokens, in the order in which they are added.
 const KEYS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 const ADDITIONAL: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
+const ADDED: &str = "added_tokens_decoder";
+/// Properties of a token.
+const PROPERTIES: [&str; 5] = ["single_word", "lstrip", "rstrip", "normalized", "special"];
 /// Special tokens of classes, in the order of [`KEYS`]; an empty one is absent.
 const DEFAULTS: [(&[&str], [&str; 7]); 19] = [
     (
@@ -67,6 +71,34 @@ const DEFAULTS: [(&[&str], [&str; 7]); 19] = [
     (&["Pegasus"], ["", "</s>", "<unk>", "", "<pad>", "", "<mask_2>"]),
     (&["Qwen2"], ["", "<|endoftext|>", "<|endoftext|>", "", "<|endoftext|>", "", ""]),
 ];
+
+/// Refuses tokens of another kind than the reference reads, which would count as absent.
+pub(super) fn check(file: &str, settings: &Value) -> Result<(), EngineError> {
+    let are_tokens = |listed: &Value| match listed {
+        Value::Array(tokens) => tokens.iter().all(is_token),
+        Value::Object(tokens) => tokens.values().all(is_token),
+        _ => false,
+    };
+    for key in KEYS {
+        values::read(file, settings, key, |token| is_token(token).then_some(()))?;
+    }
+    for key in ADDITIONAL {
+        values::read(file, settings, key, |listed| are_tokens(listed).then_some(()))?;
+    }
+    let added = values::read(file, settings, ADDED, Value::as_object)?;
+    let is_known =
+        |id: &str, token: &Value| id.parse::<u64>().is_ok() && token.is_object() && is_token(token);
+    match added.into_iter().flatten().find(|(id, token)| !is_known(id, token)) {
+        Some((id, token)) => Err(unsupported(file, &format!("{ADDED}.{id}"), token)),
+        None => Ok(()),
+    }
+}
+
+/// Whether a value is a token: a text, or an object with a text whose properties are on or off.
+fn is_token(value: &Value) -> bool {
+    let is_flag = |property: &Value| property.is_boolean() || property.is_null();
+    content(value).is_some() && PROPERTIES.iter().all(|name| value.get(*name).is_none_or(is_flag))
+}
 
 /// Adds a repository's tokens to its tokenizer.
 pub(super) fn add(tokenizer: &mut Tokenizer, settings: &Value, config: &Value) -> tokenizers::Result<()> {
@@ -125,7 +157,7 @@ fn special(value: &Value) -> Option<AddedToken> {
 
 /// The tokens of `added_tokens_decoder`, by their ids.
 fn decoder(settings: &Value) -> Vec<AddedToken> {
-    let listed = settings.get("added_tokens_decoder").and_then(Value::as_object).into_iter().flatten();
+    let listed = settings.get(ADDED).and_then(Value::as_object).into_iter().flatten();
     let mut tokens: Vec<(u64, AddedToken)> = listed
         .filter_map(|(id, value)| {
             let special = value.get("special").and_then(Value::as_bool).unwrap_or(false);
@@ -185,6 +217,33 @@ mod tests {
         };
         assert_eq!(ids(json!({"content": "<mask>", "special": true})), [0, 2, 1]);
         assert_eq!(ids(json!({"content": "<mask>", "special": true, "single_word": true})).len(), 5);
+    }
+
+    #[test]
+    fn tokens_of_another_kind_are_refused() {
+        let of = |settings: Value| check("a.json", &settings).map_err(|error| error.message());
+        let known = json!({
+            "bos_token": null, "eos_token": "</s>", "pad_token": {"content": "<pad>", "lstrip": true},
+            "additional_special_tokens": ["<x>", {"content": "<y>"}], "extra_special_tokens": {"image_token": "<img>"},
+            "added_tokens_decoder": {"0": {"content": "<pad>", "special": true}},
+        });
+        assert_eq!(of(known), Ok(()));
+        for (key, value) in [
+            ("bos_token", json!(1)),
+            ("pad_token", json!(["<pad>"])),
+            ("mask_token", json!({"lstrip": true})),
+            ("cls_token", json!({"content": "<s>", "lstrip": "yes"})),
+            ("additional_special_tokens", json!("<x>")),
+            ("additional_special_tokens", json!(["<x>", 2])),
+            ("added_tokens_decoder", json!([{"content": "<pad>"}])),
+        ] {
+            let refused = of(json!({key: value})).expect_err("another kind");
+            assert_eq!(refused, format!("a.json: {key} = {value} is not supported"));
+        }
+        let refused = of(json!({"added_tokens_decoder": {"0": "<pad>"}})).expect_err("no properties");
+        assert_eq!(refused, "a.json: added_tokens_decoder.0 = \"<pad>\" is not supported");
+        let refused = of(json!({"added_tokens_decoder": {"first": {"content": "a"}}})).expect_err("no id");
+        assert_eq!(refused, "a.json: added_tokens_decoder.first = {\"content\":\"a\"} is not supported");
     }
 
     #[test]

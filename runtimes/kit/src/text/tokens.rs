@@ -12,19 +12,23 @@ use tokenizers::{
 
 use crate::{
     error::{EngineError, ErrorKind, guarded, invalid_input, invalid_model},
-    keys::unsupported,
+    keys::{CONFIG, unsupported},
     repository::Repository,
     text::{overrides, rules, settings as tokenizer_settings, specials},
+    values,
 };
 
 /// Maximum size of a text in bytes.
 pub const MAX_TEXT_BYTES: usize = 2 << 20;
+const FILE: &str = "tokenizer_config.json";
 /// Minimum of the maximum number of tokens.
-const MIN_LENGTH: f64 = 8.0;
+const MIN_LENGTH: usize = 8;
 /// Maximum number of tokens where no setting names one.
 const USUAL_LENGTH: usize = 8192;
 /// Models that add the vector of a type to that of its token, and none without types.
 const TYPED: [&str; 5] = ["ctrl", "flaubert", "gpt2", "xlm", "xlnet"];
+/// The key of the padding token in `config.json`.
+const PAD: &str = "pad_token_id";
 /// What is at fault if the library panics: it trusts most of what a tokenizer states.
 const TOKENIZER: &str = "the tokenizer cannot be used";
 
@@ -69,9 +73,9 @@ impl Tokens {
         tokenizer.with_truncation(None).map_err(|error| invalid_model("tokenizer.json").because(error))?;
         let frame = tokenizer.get_post_processor().cloned();
         tokenizer.with_post_processor(None::<PostProcessorWrapper>);
-        let positions = positions(&repository.config);
+        let positions = positions(&repository.config)?;
         let max_length = longest(positions, &settings)?;
-        let pad = repository.config.get("pad_token_id").and_then(Value::as_i64);
+        let pad = values::read(CONFIG.file, &repository.config, PAD, Value::as_i64)?;
         let special = |name: &str| specials::named(&settings, &repository.config, name);
         let pad = special("pad_token").and_then(|token| tokenizer.token_to_id(&token)).map(i64::from).or(pad);
         let without_types = tokenizer_settings::without_types(&settings, &repository.config);
@@ -336,34 +340,29 @@ pub fn check(text: &str, what: &str) -> Result<(), EngineError> {
     Ok(())
 }
 
-fn number(value: &Value, name: &str) -> Option<f64> {
-    value.get(name).and_then(Value::as_f64).filter(|&number| number >= 1.0)
-}
-
 /// The number of tokens for which a network has positions; `None` without a limit.
-fn positions(config: &Value) -> Option<usize> {
-    let positions = number(config, "max_position_embeddings").or_else(|| number(config, "n_positions"));
+fn positions(config: &Value) -> Result<Option<usize>, EngineError> {
+    let positions = values::positions(config)?.filter(|&positions| positions > 0);
     // These models count positions from the padding token.
     let kind = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
     let offset = match kind {
         "roberta" | "xlm-roberta" | "camembert" | "mpnet" | "longformer" | "xlm-roberta-xl" => {
-            number(config, "pad_token_id").unwrap_or(1.0) + 1.0
+            values::read(CONFIG.file, config, PAD, values::count)?.filter(|&pad| pad > 0).unwrap_or(1) + 1
         }
-        _ => 0.0,
+        _ => 0,
     };
     // Models with relative positions have no maximum.
     let bounded = positions.filter(|_| !matches!(kind, "t5" | "mt5" | "deberta-v2"));
-    bounded.map(|count| (count - offset).max(MIN_LENGTH) as usize)
+    Ok(bounded.map(|count| count.saturating_sub(offset).max(MIN_LENGTH)))
 }
 
 /// The minimum of the network's positions and the tokenizer's setting.
 fn longest(positions: Option<usize>, settings: &Value) -> Result<usize, EngineError> {
-    let set = ["model_max_length", "max_len"].into_iter().find_map(|key| Some((key, number(settings, key)?)));
-    let set = set.filter(|&(_, most)| most < 1e9);
-    if let Some((key, _)) = set.filter(|&(_, most)| most < MIN_LENGTH) {
-        return Err(unsupported("tokenizer_config.json", key, &settings[key]));
-    }
-    let set = set.map(|(_, most)| most as usize);
+    // Libraries write a huge number where there is no maximum: it is read as a float.
+    let length = |most: &Value| most.as_f64().filter(|&most| most >= MIN_LENGTH as f64);
+    let setting = |key: &str| values::read(FILE, settings, key, length);
+    let set = setting("model_max_length")?.or(setting("max_len")?);
+    let set = set.filter(|&most| most < 1e9).map(|most| most as usize);
     Ok(positions.into_iter().chain(set).min().unwrap_or(USUAL_LENGTH))
 }
 
@@ -461,6 +460,26 @@ pub(crate) mod tests {
         assert_eq!(load(json!({"model_max_length": 1e30})), Ok(8192));
         let refused = load(json!({"model_max_length": 3})).expect_err("too few");
         assert_eq!(refused, "tokenizer_config.json: model_max_length = 3 is not supported");
+        for (key, value) in
+            [("model_max_length", json!("20")), ("model_max_length", json!(-1)), ("max_len", json!([20]))]
+        {
+            let refused = load(json!({key: value})).expect_err("no length");
+            assert_eq!(refused, format!("tokenizer_config.json: {key} = {value} is not supported"));
+        }
+    }
+
+    #[test]
+    fn a_configuration_of_another_kind_is_refused() {
+        for (key, value) in [
+            ("max_position_embeddings", json!("40")),
+            ("n_positions", json!({"text": 40})),
+            ("pad_token_id", json!([0])),
+            ("pad_token_id", json!("<pad>")),
+        ] {
+            let files = [("tokenizer.json", lowercase()), ("config.json", json!({key: value}))];
+            let refused = of(&files).expect_err("another kind").message();
+            assert_eq!(refused, format!("config.json: {key} = {value} is not supported"));
+        }
     }
 
     #[test]

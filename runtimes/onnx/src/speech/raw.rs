@@ -18,13 +18,13 @@ use island_runtimes_kit::{
         transcribe::{Request, Timestamps, Transcriber, duration},
     },
     text::tokens::Tokens,
+    values::sampling_rate,
 };
 use ndarray::Array2;
 use serde_json::{Value, json};
 
 use crate::{
-    seq2seq::{Encoded, Seq2Seq},
-    settings::sampling_rate,
+    seq2seq::{self, Encoded, Seq2Seq},
     task::Loader,
     text::seq2seq::start,
 };
@@ -51,8 +51,8 @@ impl Raw {
     pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let settings = features(&loader.repository)?;
         Ok(Self {
-            encoder: loader.graph(&["encoder_model"])?,
-            decoder: Seq2Seq::load(loader)?,
+            encoder: loader.graph(&["encoder_model"], &["input_values", "attention_mask"])?,
+            decoder: Seq2Seq::load(loader, &seq2seq::FED)?,
             tokens: Tokens::load(&loader.repository)?,
             settings: Settings::load(&loader.repository)?.by_default(1).checked()?,
             rate: sampling_rate(FEATURE_EXTRACTOR.file, &settings)?.unwrap_or(16_000),

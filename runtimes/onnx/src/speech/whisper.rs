@@ -14,9 +14,12 @@ use ndarray::ArrayD;
 
 use super::transcribe::refuse_words;
 use crate::{
-    seq2seq::{Encoded, Seq2Seq},
+    seq2seq::{self, Encoded, Seq2Seq},
     task::Loader,
 };
+
+/// The encoder's input.
+const FEATURES: &str = "input_features";
 
 /// Networks as ONNX graphs.
 #[derive(Debug)]
@@ -42,8 +45,8 @@ impl Networks for Graphs {
     fn windows(&self, samples: Vec<f32>) -> Windows<'_> {
         let spectrogram = self.features.extract(&samples);
         Box::new(move |begin| {
-            let feeds = Feeds::new()
-                .floats("input_features", self.features.window_of(&spectrogram, begin).into_dyn());
+            let feeds =
+                Feeds::new().floats(FEATURES, self.features.window_of(&spectrogram, begin).into_dyn());
             self.encoder.run(feeds)?.floats("last_hidden_state")
         })
     }
@@ -61,8 +64,8 @@ impl Networks for Graphs {
 pub fn load(loader: &Loader<'_>) -> Result<Whisper, EngineError> {
     let networks = Graphs {
         features: LogMel::load(&loader.repository)?,
-        encoder: loader.graph(&["encoder_model"])?,
-        decoder: Seq2Seq::load(loader)?,
+        encoder: loader.graph(&["encoder_model"], &[FEATURES])?,
+        decoder: Seq2Seq::load(loader, &seq2seq::FED)?,
     };
     let whisper = Whisper::of(&loader.repository, Box::new(networks))?;
     if let Err(why) = whisper.alignment() {

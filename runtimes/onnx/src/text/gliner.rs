@@ -6,17 +6,21 @@ use island_runtimes_kit::{
     job::{Answer, Job},
     keys::GLINER,
     text::{scores::sigmoid, tokens::Tokens},
+    values::{count, read},
 };
 use ndarray::{Array2, Array3, Ix4};
 use serde_json::{Value, json};
 
 use super::entities::{Entity, Found};
-use crate::{settings::read, task::Loader};
+use crate::task::Loader;
 
 /// Maximum number of types of one job.
 const MAX_LABELS: usize = 100;
 /// Default score threshold.
 const THRESHOLD: f32 = 0.5;
+
+/// Inputs of the graph.
+const FED: [&str; 6] = ["input_ids", "attention_mask", "words_mask", "text_lengths", "span_idx", "span_mask"];
 
 /// A loaded model.
 #[derive(Debug)]
@@ -45,7 +49,7 @@ impl Gliner {
         GLINER.check(settings)?;
         let (width, longest) = (size(settings, "max_width", 12, 64)?, size(settings, "max_len", 384, 8192)?);
         let marks = [mark(settings, "ent_token", "<<ENT>>")?, mark(settings, "sep_token", "<<SEP>>")?];
-        let graph = loader.graph(&["model"])?;
+        let graph = loader.graph(&["model"], &FED)?;
         if !graph.takes("span_idx") {
             return Err(invalid_model(format!(
                 "{} does not take span_idx: it scores tokens instead of spans, which is not supported",
@@ -216,7 +220,7 @@ fn words(letters: &[char]) -> Vec<Word> {
 
 /// A number of words from 1 to `most`.
 fn size(settings: &Value, name: &str, otherwise: usize, most: usize) -> Result<usize, EngineError> {
-    let words = |value: &Value| value.as_u64().map(|words| words as usize).filter(|n| (1..=most).contains(n));
+    let words = |value: &Value| count(value).filter(|words| (1..=most).contains(words));
     Ok(read(GLINER.file, settings, name, words)?.unwrap_or(otherwise))
 }
 

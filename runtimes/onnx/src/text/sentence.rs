@@ -1,14 +1,15 @@
 //! What `sentence-transformers` writes beside a network: the length and case of texts, and prompts before them.
 
 use island_runtimes_kit::{
-    error::EngineError,
+    error::{EngineError, invalid_model},
     keys::{MODULE, Table, unsupported},
     repository::Repository,
     text::tokens::Tokens,
+    values::{count, read},
 };
 use serde_json::{Map, Value};
 
-use crate::{settings::read, task::Loader};
+use crate::task::Loader;
 
 /// Begins the names of the reference's own classes.
 const LIBRARY: &str = "sentence_transformers.";
@@ -65,7 +66,7 @@ impl Sentences {
 
 /// The maximum length of a network.
 fn max_seq_length(file: &str, settings: &Value) -> Result<Option<usize>, EngineError> {
-    read(file, settings, "max_seq_length", |most| most.as_u64().map(|most| most as usize))
+    read(file, settings, "max_seq_length", count)
 }
 
 /// Prompts by name, and the name of the one before texts for which a job names none.
@@ -104,11 +105,24 @@ pub(super) fn class(kind: &str) -> &str {
     kind.strip_prefix(LIBRARY).and_then(|name| name.rsplit('.').next()).unwrap_or_default()
 }
 
+/// The modules of a repository; `None` if it has no list of them. An error if a setting of one is not supported.
+pub(super) fn modules(repository: &Repository) -> Result<Option<Vec<Value>>, EngineError> {
+    let Some(file) = repository.json(MODULE.file)? else { return Ok(None) };
+    let Value::Array(modules) = file else {
+        return Err(invalid_model(format!("{} is not a list", MODULE.file)));
+    };
+    for module in &modules {
+        MODULE.check(module)?;
+        for key in ["type", "path"] {
+            read(MODULE.file, module, key, Value::as_str)?;
+        }
+    }
+    Ok(Some(modules))
+}
+
 /// Rejects modules after the network of a model that ranks: its graph gives the score.
 pub(super) fn check_network_alone(repository: &Repository) -> Result<(), EngineError> {
-    let modules = repository.json(MODULE.file)?.unwrap_or_default();
-    for module in modules.as_array().into_iter().flatten() {
-        MODULE.check(module)?;
+    for module in &modules(repository)?.unwrap_or_default() {
         let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();
         if class(kind) != "Transformer" {
             return Err(unsupported(MODULE.file, "type", &kind.into()));
@@ -203,6 +217,9 @@ mod tests {
             refused,
             "modules.json: type = \"sentence_transformers.base.modules.dense.Dense\" is not supported"
         );
+        assert_eq!(check(json!({"0": network})), Err("modules.json is not a list".to_owned()));
+        let number = check(json!([{"path": "", "type": 7}])).expect_err("no class");
+        assert_eq!(number, "modules.json: type = 7 is not supported");
         let (_folder, none) = repository(&[]);
         check_network_alone(&none).expect("older repositories have no list");
     }

@@ -13,15 +13,16 @@ use island_runtimes_kit::{
     keys::unsupported,
     pipeline::Pipeline,
     text::tokens::{self, Tokens},
+    values::positions,
 };
 use ndarray::{Array2, ArrayD};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokenizers::Encoding;
 
+use super::attention;
 use crate::{
-    seq2seq::{Encoded, Seq2Seq},
-    settings::positions,
+    seq2seq::{self, Encoded, Seq2Seq},
     task::Loader,
 };
 
@@ -89,6 +90,7 @@ pub fn load_text2text(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineEr
 
 fn load(loader: &Loader<'_>, task: Option<&str>) -> Result<Box<dyn Pipeline>, EngineError> {
     let config = &loader.repository.config;
+    attention::check(config)?;
     let tokens = Tokens::load(&loader.repository)?;
     let kind = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
     let all = config.get("task_specific_params").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -111,8 +113,8 @@ fn load(loader: &Loader<'_>, task: Option<&str>) -> Result<Box<dyn Pipeline>, En
     };
     let longest = positions(config)?.unwrap_or(4096);
     Ok(Box::new(Rewriter {
-        encoder: loader.graph(&["encoder_model"])?,
-        decoder: Seq2Seq::load(loader)?,
+        encoder: loader.graph(&["encoder_model"], &["input_ids", "attention_mask"])?,
+        decoder: Seq2Seq::load(loader, &seq2seq::FED)?,
         prefix,
         tokens,
         settings,

@@ -11,17 +11,18 @@ use island_runtimes_kit::{
         stream::Stream,
     },
     job::{Answer, Job, parse_input},
+    keys::CONFIG,
     media::picture,
     pipeline::Pipeline,
     text::tokens::Tokens,
+    values::{positions, read},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::preprocess::Preprocessor;
 use crate::{
-    seq2seq::{Encoded, Seq2Seq},
-    settings::positions,
+    seq2seq::{self, Encoded, Seq2Seq},
     task::Loader,
     text::seq2seq::start,
 };
@@ -67,12 +68,12 @@ impl Writer {
     pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let config = &loader.repository.config;
         let settings = Settings::load(&loader.repository)?.by_default(1).checked()?;
-        let decoder = config.get("decoder").unwrap_or(config);
-        let longest = positions(decoder)?;
+        let decoder = read(CONFIG.file, config, "decoder", |decoder| decoder.is_object().then_some(decoder))?;
+        let longest = positions(decoder.unwrap_or(config))?;
         Ok(Self {
             tokens: Tokens::load(&loader.repository)?,
-            encoder: loader.graph(&["encoder_model"])?,
-            decoder: Seq2Seq::load(loader)?,
+            encoder: loader.image_graph(&["encoder_model"])?,
+            decoder: Seq2Seq::load(loader, &seq2seq::FED)?,
             preprocessor: Preprocessor::load(&loader.repository)?,
             settings,
             longest: longest.unwrap_or(USUAL_LONGEST).clamp(8, 1 << 16),

@@ -33,7 +33,7 @@ struct Classifier {
 /// Loads an image classifier.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let labels = super::labels(&loader.repository);
-    let graph = loader.graph(&["model"])?;
+    let graph = loader.image_graph(&["model"])?;
     graph.require_numbers("logits", labels.len(), "the classes of config.json")?;
     Ok(Box::new(Classifier {
         graph,

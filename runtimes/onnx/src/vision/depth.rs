@@ -30,7 +30,7 @@ struct Depth {
 
 /// Loads a depth estimator.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
-    let graph = loader.graph(&["model"])?;
+    let graph = loader.image_graph(&["model"])?;
     graph.require("predicted_depth").or_else(|error| graph.require("depth").map_err(|_| error))?;
     Ok(Box::new(Depth { graph, preprocessor: Preprocessor::load(&loader.repository)? }))
 }

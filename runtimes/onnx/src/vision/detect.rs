@@ -108,7 +108,7 @@ struct Detector {
 
 /// Loads a detector.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
-    let graph = loader.graph(&["model"])?;
+    let graph = loader.image_graph(&["model"])?;
     let kind = loader.repository.config.get("model_type").and_then(Value::as_str).unwrap_or_default();
     let has_queries = graph.outputs().iter().any(|name| name == "pred_boxes");
     let labels = super::labels(&loader.repository);

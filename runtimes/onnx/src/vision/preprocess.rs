@@ -10,6 +10,7 @@ use island_runtimes_kit::{
     keys::{IMAGE_PROCESSOR, PROCESSOR, unsupported},
     media::resize::{Filter, resize},
     repository::Repository,
+    values::read,
 };
 use ndarray::{Array4, ArrayD};
 use serde_json::Value;
@@ -17,7 +18,6 @@ use serde_json::Value;
 pub mod processor_defaults;
 pub mod size;
 
-use crate::settings::read;
 use processor_defaults::ProcessorDefaults;
 use size::{Rule, Side};
 
@@ -103,6 +103,9 @@ impl Preprocessor {
     pub fn of(file: &Value) -> Result<Self, EngineError> {
         // Processors for text and images keep the settings for images separately.
         let file = file.get("image_processor").filter(|inner| inner.is_object()).unwrap_or(file);
+        for name in processor_defaults::NAMES {
+            read(FILE, file, name, Value::as_str)?;
+        }
         let processor_defaults = ProcessorDefaults::of(file)?;
         IMAGE_PROCESSOR.check(file)?;
         for name in NUMBERS {

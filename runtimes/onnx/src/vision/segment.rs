@@ -61,9 +61,10 @@ struct Segmenter(Box<dyn Head>);
 /// Loads a segmentation model.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     if let Some(encoder) = loader.graph_if_there("vision_encoder")? {
+        encoder.require_fed(&[points::PIXELS])?;
         return Ok(Box::new(Segmenter(Box::new(points::Points::load(loader, encoder)?))));
     }
-    let graph = loader.graph(&["model"])?;
+    let graph = loader.image_graph(&["model"])?;
     let gives = |name: &str| graph.outputs().iter().any(|output| output == name);
     let head: Box<dyn Head> = if gives("pred_masks") && gives("logits") {
         let preprocessor = Preprocessor::load(&loader.repository)?;

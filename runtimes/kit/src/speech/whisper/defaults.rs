@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use crate::{error::EngineError, keys::unsupported};
+use crate::{
+    error::EngineError,
+    keys::{CONFIG, GENERATION, unsupported},
+};
 
 /// Language and task of jobs that choose none. Without a language it is detected; without a task the model transcribes.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -20,28 +23,35 @@ impl Defaults {
         tasks: &Map<String, Value>,
         none: u32,
     ) -> Result<Self, EngineError> {
-        const FILE: &str = "generation_config.json";
+        const FORCED: &str = "forced_decoder_ids";
         let id =
             |map: &Map<String, Value>, name: &str| map.get(name).and_then(Value::as_u64).map(|id| id as u32);
         let named = |name: &str| file.get(name).filter(|value| !value.is_null());
         if named("language").is_some() || named("task").is_some() {
             let known = |name: &str, find: &dyn Fn(&str) -> Option<u32>| {
                 let Some(value) = named(name) else { return Ok(None) };
-                value.as_str().and_then(find).map(Some).ok_or_else(|| unsupported(FILE, name, value))
+                value
+                    .as_str()
+                    .and_then(find)
+                    .map(Some)
+                    .ok_or_else(|| unsupported(GENERATION.file, name, value))
             };
             let language = known("language", &|code| {
                 id(languages, &format!("<|{code}|>")).or_else(|| id(languages, code))
             })?;
             return Ok(Self { language, task: known("task", &|task| id(tasks, task))? });
         }
-        let forced =
-            |file: &'_ Value| file.get("forced_decoder_ids").filter(|value| !value.is_null()).cloned();
-        let Some(forced) = forced(file).or_else(|| forced(config)) else { return Ok(Self::default()) };
+        let mut stated = [(GENERATION.file, file), (CONFIG.file, config)]
+            .into_iter()
+            .filter_map(|(at, settings)| Some((at, settings.get(FORCED).filter(|value| !value.is_null())?)));
+        let Some((at, forced)) = stated.next() else { return Ok(Self::default()) };
+        let refused = || unsupported(at, FORCED, forced);
+        let pairs = forced.as_array().ok_or_else(refused)?;
         let mut defaults = Self::default();
         let is_one_of = |map: &Map<String, Value>, token| map.values().any(|id| id.as_u64() == Some(token));
-        for (place, pair) in forced.as_array().into_iter().flatten().enumerate() {
-            let (at, token) = (pair.get(0).and_then(Value::as_u64), pair.get(1));
-            let in_order = at == Some(place as u64 + 1);
+        for (place, pair) in pairs.iter().enumerate() {
+            let (position, token) = (pair.get(0).and_then(Value::as_u64), pair.get(1));
+            let in_order = position == Some(place as u64 + 1);
             match token.and_then(Value::as_u64) {
                 None if in_order && token.is_some_and(Value::is_null) => {}
                 Some(token) if in_order && is_one_of(languages, token) => {
@@ -49,7 +59,7 @@ impl Defaults {
                 }
                 Some(token) if in_order && is_one_of(tasks, token) => defaults.task = Some(token as u32),
                 Some(token) if in_order && token == u64::from(none) => {}
-                _ => return Err(unsupported(FILE, "forced_decoder_ids", &forced)),
+                _ => return Err(refused()),
             }
         }
         Ok(defaults)
@@ -87,9 +97,14 @@ mod tests {
             json!({"language": "xx"}),
             json!({"forced_decoder_ids": [[2, 11]]}),
             json!({"forced_decoder_ids": [[1, 99]]}),
+            json!({"forced_decoder_ids": {"1": 11}}),
+            json!({"forced_decoder_ids": "de"}),
+            json!({"language": 11}),
         ] {
             let refused = of(unknown.clone(), Value::Null).expect_err("unknown").message();
             assert!(refused.starts_with("generation_config.json: "), "{unknown}: {refused}");
         }
+        let old = of(json!({}), json!({"forced_decoder_ids": "de"})).expect_err("no list").message();
+        assert_eq!(old, "config.json: forced_decoder_ids = \"de\" is not supported");
     }
 }

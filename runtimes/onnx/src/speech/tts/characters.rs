@@ -8,8 +8,10 @@ use std::collections::HashMap;
 use island_runtimes_graph::fields::{self, Field};
 use island_runtimes_kit::{
     error::{EngineError, ErrorKind, guarded, invalid_input, invalid_model},
+    keys::{CONFIG, TOKENIZER},
     repository::Repository,
     text::{rules, settings},
+    values::{count, read},
 };
 use serde_json::Value;
 use tokenizers::{NormalizedString, Normalizer as _, normalizers::Precompiled};
@@ -71,10 +73,12 @@ impl Characters {
         let end = token(settings, "eos_token", "</s>");
         let end = pieces.ids.get(end).copied();
         let end = end.ok_or_else(|| invalid_model("the voice has no end token"))?;
-        let most = |value: &Value, name: &str| value.get(name).and_then(Value::as_u64);
-        let most =
-            [most(&repository.config, "max_text_positions"), most(settings, "model_max_length")].into_iter();
-        let max_length = most.flatten().min().unwrap_or(600).clamp(2, 1 << 16) as usize;
+        let positions = read(CONFIG.file, &repository.config, "max_text_positions", count)?;
+        // Libraries write a huge number where there is no maximum: it is read as a float.
+        let length = |most: &Value| most.as_f64().filter(|most| *most >= 0.0);
+        let set = read(TOKENIZER.file, settings, "model_max_length", length)?.filter(|&most| most < 1e9);
+        let most = [positions, set.map(|most| most as usize)].into_iter().flatten().min();
+        let max_length = most.unwrap_or(600).clamp(2, 1 << 16);
         Ok(Self { pieces, end, spells_numbers: false, max_length })
     }
 

@@ -10,10 +10,12 @@ use island_runtimes_kit::{
     keys::unsupported,
     repository::Repository,
     text::settings,
+    values::{check_object, read},
 };
 use serde_json::Value;
 
 const FILE: &str = "tokenizer_config.json";
+const VOCABULARY: &str = "vocab.json";
 /// The id of blanks.
 const BLANK: i64 = 0;
 /// Special tokens and their defaults; an empty one is absent.
@@ -46,15 +48,16 @@ impl Letters {
     /// The letters of a repository.
     pub fn load(repository: &Repository) -> Result<Self, EngineError> {
         let settings = settings::of(repository)?;
-        let list = match repository.json("vocab.json")? {
-            Some(list) => Some(list),
-            None => repository.json("tokenizer.json")?.and_then(|file| file.pointer("/model/vocab").cloned()),
+        let list = repository.json(VOCABULARY)?.map(|list| (VOCABULARY, list));
+        let in_tokenizer = || {
+            let file = repository.json("tokenizer.json")?;
+            let list = file.and_then(|file| file.pointer("/model/vocab").cloned());
+            Ok::<_, EngineError>(list.map(|list| ("tokenizer.json: model.vocab", list)))
         };
-        let list =
+        let list = if list.is_some() { list } else { in_tokenizer()? };
+        let (file, list) =
             list.ok_or_else(|| invalid_model("the repository has neither vocab.json nor tokenizer.json"))?;
-        let ids = list.as_object().into_iter().flatten();
-        let ids = ids.filter_map(|(letter, id)| Some((letter.clone(), id.as_i64()?))).collect();
-        Self::of(ids, &settings)
+        Self::of(ids(file, &list)?, &settings)
     }
 
     fn of(ids: HashMap<String, i64>, settings: &Value) -> Result<Self, EngineError> {
@@ -74,7 +77,7 @@ impl Letters {
             specials: specials(settings),
             unknown,
             normalizes: flag("normalize", true),
-            is_romanian: settings.get("language").is_some_and(|language| language == "ron"),
+            is_romanian: read(FILE, settings, "language", Value::as_str)? == Some("ron"),
             has_blanks: flag("add_blank", true),
             ids,
         })
@@ -144,6 +147,16 @@ impl Letters {
         }
         lowercased
     }
+}
+
+/// The ids of a vocabulary in this file.
+fn ids(file: &str, list: &Value) -> Result<HashMap<String, i64>, EngineError> {
+    check_object(file, list)?;
+    let known = |(letter, id): (&String, &Value)| {
+        let known = id.as_i64().ok_or_else(|| unsupported(file, letter, id))?;
+        Ok::<_, EngineError>((letter.clone(), known))
+    };
+    list.as_object().into_iter().flatten().map(known).collect()
 }
 
 fn special<'v>(settings: &'v Value, name: &str, otherwise: &'v str) -> Option<&'v str> {
@@ -218,6 +231,19 @@ mod tests {
         };
         assert_eq!(read("ron"), [1, 2]);
         assert_eq!(read("eng"), [1]);
+    }
+
+    #[test]
+    fn settings_of_another_kind_are_refused() {
+        let known = ids("vocab.json", &json!({"a": 0, "b": 1})).expect("ids");
+        assert_eq!(known, HashMap::from([("a".to_owned(), 0), ("b".to_owned(), 1)]));
+        let refused = ids("vocab.json", &json!({"a": "0"})).expect_err("a text").message();
+        assert_eq!(refused, "vocab.json: a = \"0\" is not supported");
+        let refused = ids("vocab.json", &json!(["a"])).expect_err("no ids").message();
+        assert_eq!(refused, "vocab.json: [\"a\"] is not a JSON object");
+        let settings = json!({"phonemize": false, "language": 7});
+        let refused = Letters::of(HashMap::new(), &settings).expect_err("no language").message();
+        assert_eq!(refused, "tokenizer_config.json: language = 7 is not supported");
     }
 
     #[test]

@@ -8,9 +8,10 @@ use island_runtimes_graph::{Feed, Feeds, Graph, Results, filled};
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job},
-    keys::{FEATURE_EXTRACTOR, unsupported},
+    keys::{CONFIG, FEATURE_EXTRACTOR},
     pipeline::Pipeline,
     speech::features,
+    values::{count, read, sampling_rate},
 };
 use ndarray::{Array2, Array3, ArrayD};
 use ort::value::DynValue;
@@ -19,12 +20,19 @@ use serde_json::Value;
 use super::{characters::Characters, speaker};
 use crate::{
     seq2seq::{Cache, Seq2Seq},
-    settings::sampling_rate,
     task::Loader,
 };
 
 /// The vocoder: in the repository, or as a repository of its own in a folder.
 const VOCODERS: [&str; 4] = ["decoder_postnet_and_vocoder", "vocoder", "vocoder/onnx/model", "vocoder/model"];
+/// Inputs of the decoder beside the cache.
+const FED: [&str; 5] = [
+    "speaker_embeddings",
+    "encoder_hidden_states",
+    "encoder_attention_mask",
+    "output_sequence",
+    "use_cache_branch",
+];
 /// The settings of such a repository.
 const VOCODER: &str = "vocoder/config.json";
 
@@ -69,13 +77,10 @@ impl SpeechT5 {
     pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let config = &loader.repository.config;
         let number = |name: &str, otherwise: usize, most: usize| {
-            let Some(value) = config.get(name).filter(|value| !value.is_null()) else {
-                return Ok(otherwise);
-            };
-            let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
-            number
-                .filter(|number| (1..=most).contains(number))
-                .ok_or_else(|| unsupported("config.json", name, value).followed_by(format!("1 to {most}")))
+            let within = |value: &Value| count(value).filter(|number| (1..=most).contains(number));
+            let stated = read(CONFIG.file, config, name, within);
+            let stated = stated.map_err(|refused| refused.followed_by(format!("1 to {most}")))?;
+            Ok::<_, EngineError>(stated.unwrap_or(otherwise))
         };
         let sizes = Sizes {
             bands: number("num_mel_bins", 80, 1024)?,
@@ -83,7 +88,7 @@ impl SpeechT5 {
             steps: number("max_speech_positions", 4000, 16_384)?,
             speaker: number("speaker_embedding_dim", 512, 1 << 16)?,
         };
-        let graph = |stems: &[&str], what: &str| {
+        let graph = |stems: &[&str], what: &str, fed: &[&str]| {
             let found = stems.iter().find_map(|stem| loader.file(stem));
             let missing = || {
                 invalid_model(format!(
@@ -91,9 +96,11 @@ impl SpeechT5 {
                     stems.join(" or ")
                 ))
             };
-            loader.load(&found.ok_or_else(missing)?)
+            let graph = loader.load(&found.ok_or_else(missing)?)?;
+            graph.require_fed(fed)?;
+            Ok::<_, EngineError>(graph)
         };
-        let decoder = Seq2Seq::load(loader)?;
+        let decoder = Seq2Seq::load(loader, &FED)?;
         if decoder.steps().is_none() {
             return Err(invalid_model(
                 "SpeechT5 needs a cache: decoder_model_merged, or decoder_model with decoder_with_past_model, is missing",
@@ -106,9 +113,9 @@ impl SpeechT5 {
             stated => stated,
         };
         Ok(Self {
-            encoder: graph(&["encoder_model"], "encoder")?,
+            encoder: graph(&["encoder_model"], "encoder", &["input_ids"])?,
             decoder,
-            vocoder: graph(&VOCODERS, "vocoder")?,
+            vocoder: graph(&VOCODERS, "vocoder", &["spectrogram"])?,
             characters: Characters::load(loader)?,
             speaker: speaker::of_cargo(loader, sizes.speaker)?,
             bounds: Bounds::of(&loader.settings, sizes)?,

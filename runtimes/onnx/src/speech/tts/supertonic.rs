@@ -21,6 +21,7 @@ use island_runtimes_kit::{
     noise,
     pipeline::Pipeline,
     repository::Repository,
+    values::read,
 };
 use ndarray::{Array2, Array3};
 use serde::Deserialize;
@@ -93,22 +94,34 @@ struct Manner<'s> {
     seed: u64,
 }
 
+/// Inputs of each step from noise to sound.
+const OF_STEPS: [&str; 7] =
+    ["noisy_latent", "text_emb", "style_ttl", "text_mask", "latent_mask", "current_step", "total_step"];
+
 /// Whether a repository holds such a model.
 pub(super) fn is_here(repository: &Repository) -> bool {
     SETTINGS.iter().any(|name| repository.path(name).is_some())
+}
+
+/// The languages that a Cargo's entry names.
+fn languages(settings: &Value) -> Result<Vec<String>, EngineError> {
+    let codes = |listed: &Value| {
+        let codes = listed.as_array()?.iter().map(|code| code.as_str().map(str::to_owned));
+        codes.collect::<Option<Vec<String>>>()
+    };
+    Ok(read("[engine]", settings, "languages", codes)?.unwrap_or_default())
 }
 
 impl Supertonic {
     /// Loads a repository.
     pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let repository = &loader.repository;
-        let languages = loader.settings.get("languages").and_then(Value::as_array).into_iter().flatten();
-        let languages: Vec<String> = languages.filter_map(|code| code.as_str().map(str::to_owned)).collect();
+        let languages = languages(&loader.settings)?;
         Ok(Self {
-            duration: loader.graph(&["duration_predictor"])?,
-            encoder: loader.graph(&["text_encoder"])?,
-            estimator: loader.graph(&["vector_estimator"])?,
-            vocoder: loader.graph(&["vocoder"])?,
+            duration: loader.graph(&["duration_predictor"], &["text_ids", "style_dp", "text_mask"])?,
+            encoder: loader.graph(&["text_encoder"], &["text_ids", "style_ttl", "text_mask"])?,
+            estimator: loader.graph(&["vector_estimator"], &OF_STEPS)?,
+            vocoder: loader.graph(&["vocoder"], &["latent"])?,
             letters: Letters::load(repository, &languages)?,
             voices: voices::load(repository)?,
             sizes: Sizes::load(repository)?,
@@ -260,5 +273,21 @@ impl Pipeline for Supertonic {
     fn graphs(&self) -> Vec<String> {
         let graphs = [&self.duration, &self.encoder, &self.estimator, &self.vocoder];
         graphs.iter().map(|graph| graph.name().to_owned()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn languages_that_are_no_texts_are_refused() {
+        let of = |listed: Value| languages(&json!({"languages": listed})).map_err(|error| error.message());
+        assert_eq!(of(json!(["en", "de"])), Ok(vec!["en".to_owned(), "de".to_owned()]));
+        assert_eq!(of(Value::Null), Ok(Vec::new()));
+        let refused = of(json!(["en", 5])).expect_err("no code");
+        assert_eq!(refused, "[engine]: languages = [\"en\",5] is not supported");
     }
 }

@@ -5,12 +5,13 @@ use island_runtimes_kit::{
     error::{EngineError, invalid_input},
     job::{Answer, Job},
     pipeline::Pipeline,
+    values::sampling_rate,
 };
 use ndarray::Array2;
 use serde_json::Value;
 
 use super::letters::Letters;
-use crate::{settings::sampling_rate, task::Loader};
+use crate::task::Loader;
 
 /// A loaded model.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ impl Vits {
     pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let rate = sampling_rate("config.json", &loader.repository.config)?;
         Ok(Self {
-            graph: loader.graph(&["model"])?,
+            graph: loader.graph(&["model"], &["input_ids", "attention_mask"])?,
             letters: Letters::load(&loader.repository)?,
             rate: rate.unwrap_or(16_000),
         })

@@ -4,7 +4,7 @@
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
-    keys::{DENSE, DROPOUT, LAYER_NORM, MODULE, NORMALIZE, POOLING, Table, unsupported},
+    keys::{DENSE, DROPOUT, LAYER_NORM, NORMALIZE, POOLING, Table, unsupported},
     repository::Repository,
 };
 use ndarray::{Array1, Array2};
@@ -62,13 +62,12 @@ pub(super) struct Modules {
 
 /// Reads the modules that a graph does not contain; `has_modules`: it contains all of them.
 pub(super) fn load(repository: &Repository, has_modules: bool) -> Result<Modules, EngineError> {
-    let Some(file) = repository.json(FILE)? else {
+    let Some(listed) = sentence::modules(repository)? else {
         let pooling = settings(repository, "1_Pooling", &POOLING)?;
         return Ok(Modules { pooling, ..Modules::default() });
     };
     let mut modules = Modules::default();
-    for module in file.as_array().into_iter().flatten() {
-        MODULE.check(module)?;
+    for module in &listed {
         let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();
         let path = module.get("path").and_then(Value::as_str).unwrap_or_default();
         let class = sentence::class(kind);

@@ -19,7 +19,10 @@ use super::{
 };
 use crate::{
     task::Loader,
-    vision::preprocess::{Levels, input, processor_defaults},
+    vision::{
+        preprocess::{Levels, input, processor_defaults},
+        require_image,
+    },
 };
 
 /// Maximum side of the detector's input in pixels.
@@ -64,16 +67,21 @@ pub struct Page {
 impl Page {
     /// From a repository: files with `det`, `rec` and `cls` in their names.
     pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
+        let load = |files: &GraphFiles| {
+            let graph = loader.load(files)?;
+            require_image(&graph)?;
+            Ok::<_, EngineError>(graph)
+        };
         let named = |word: &str| GraphFiles::with_word(&loader.repository, word);
         let needed = |word: &str| {
             named(word)
                 .ok_or_else(|| invalid_model(format!("none of its graphs has {word} in its name")))
-                .and_then(|files| loader.load(&files))
+                .and_then(|files| load(&files))
         };
         let reader = needed("rec")?;
         Ok(Self {
             finder: needed("det")?,
-            turner: named("cls").map(|files| loader.load(&files)).transpose()?,
+            turner: named("cls").map(|files| load(&files)).transpose()?,
             alphabet: Alphabet::load(&loader.repository, &reader)?,
             reader,
         })

@@ -32,7 +32,7 @@ pub fn class(file: &Value) -> &str {
 }
 
 /// Keys that name the class.
-const NAMES: [&str; 2] = ["image_processor_type", "feature_extractor_type"];
+pub(super) const NAMES: [&str; 2] = ["image_processor_type", "feature_extractor_type"];
 
 /// The defaults of a class.
 #[derive(Debug, Clone, Copy, PartialEq)]

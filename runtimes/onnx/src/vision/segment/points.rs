@@ -21,6 +21,10 @@ use crate::{
     vision::preprocess::{Prepared, Preprocessor},
 };
 
+/// The encoder's input.
+pub(super) const PIXELS: &str = "pixel_values";
+/// Inputs of the decoder beside the encoder's outputs.
+const PROMPTS: [&str; 3] = ["input_points", "input_labels", "input_boxes"];
 /// Maximum number of points of a job.
 const MAX_POINTS: usize = 64;
 /// Maximum number of pixels of a graph's mask.
@@ -58,7 +62,9 @@ pub(super) struct Points {
 
 impl Points {
     pub(super) fn load(loader: &Loader<'_>, encoder: Graph) -> Result<Self, EngineError> {
-        let decoder = loader.graph(&["prompt_encoder_mask_decoder"])?;
+        let of_encoder = encoder.outputs().iter().map(String::as_str);
+        let fed: Vec<&str> = PROMPTS.into_iter().chain(of_encoder).collect();
+        let decoder = loader.graph(&["prompt_encoder_mask_decoder"], &fed)?;
         let mut preprocessor = Preprocessor::load(&loader.repository)?;
         // The encoder reads whole squares.
         preprocessor.pad =
@@ -147,7 +153,7 @@ impl Head for Points {
         let prepared = self.preprocessor.prepare(picture)?;
         let mut question = self.question(input, picture, &prepared)?;
         // The square is padded after its content, which needs no mask.
-        let pixels = Feeds::new().floats("pixel_values", prepared.pixels.clone());
+        let pixels = Feeds::new().floats(PIXELS, prepared.pixels.clone());
         let encoded = self.encoder.run(pixels)?.into_values();
         job.step()?;
         for (name, value) in &encoded {
