@@ -1,7 +1,7 @@
 //! Models and jobs compared with the reference.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use island_protocol::{
     cargo::CargoSpec,
@@ -69,8 +69,17 @@ pub(crate) async fn load(fixture: &Fixture) -> Result<CoreMl, Failure> {
 
 /// The same without the files whose names begin so.
 pub(crate) async fn load_without(fixture: &Fixture, left_out: Option<&str>) -> Result<CoreMl, Failure> {
-    let (cargo, mut files) = (cargo(fixture), fixture.files());
+    let mut files = fixture.files();
     files.retain(|name, _| left_out.is_none_or(|left_out| !name.starts_with(left_out)));
+    load_files(fixture, files).await
+}
+
+/// The same with other files.
+pub(crate) async fn load_files(
+    fixture: &Fixture,
+    files: BTreeMap<String, PathBuf>,
+) -> Result<CoreMl, Failure> {
+    let cargo = cargo(fixture);
     CoreMl::load(Settings { files, cargo, slots: 2, threads: 1, uses_gpu: false })
         .await
         .map_err(Failure::from)

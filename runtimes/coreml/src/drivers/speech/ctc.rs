@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
+    keys::CONFIG,
     repository::Repository,
     speech::{self, ctc::AcousticModel, mel::LogMel},
+    values::{count, read},
 };
 use ndarray::{Array1, Array2, ArrayD, Axis, Ix2, IxDyn, Slice};
 use serde_json::Value;
@@ -96,14 +98,10 @@ impl CtcModel {
             [_, other, ..] => return Err(unknown(model.as_ref(), other)),
         };
         let list = |name: &str| {
-            let all = repository.config.get(name).and_then(Value::as_array);
-            all.into_iter()
-                .flatten()
-                .filter_map(Value::as_u64)
-                .map(|number| number as usize)
-                .collect::<Vec<_>>()
+            let counts = |all: &Value| all.as_array()?.iter().map(count).collect::<Option<Vec<usize>>>();
+            Ok::<_, EngineError>(read(CONFIG.file, &repository.config, name, counts)?.unwrap_or_default())
         };
-        let convolutions = list("conv_kernel").into_iter().zip(list("conv_stride")).collect();
+        let convolutions = list("conv_kernel")?.into_iter().zip(list("conv_stride")?).collect();
         let (input, output) = (input.name.clone(), output.name.clone());
         Ok(Self { model, input, frontend, mask, output, convolutions })
     }
