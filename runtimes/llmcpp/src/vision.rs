@@ -1,5 +1,8 @@
 //! Pictures and sounds in a prompt, by llama.cpp's multimodal library: a projector file beside the model turns each into embeddings.
 
+mod limits;
+mod projector;
+
 use std::{ffi::CString, path::Path, sync::Arc};
 
 use island_protocol::job::{Failure, FailureCode};
@@ -16,25 +19,12 @@ use llama_cpp_2::{
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use crate::{
-    gguf::{Header, Value},
-    model::rejected,
-    request::Media,
-};
+use crate::{gguf::Header, model::rejected, request::Media};
 
 /// The refusal of a picture.
 pub const NO_PICTURES: &str = "the model does not take pictures";
 /// The refusal of a sound.
 pub const NO_SOUNDS: &str = "the model does not take sounds";
-
-/// Maximum number of pixels of a picture: its copies must fit beside the jobs that share the worker's memory.
-const MAX_PIXELS: u64 = 16 << 20;
-
-/// Maximum duration of a sound, seconds: its embeddings are computed without a pause, while other replies wait.
-const MAX_SECONDS: usize = 600;
-
-/// Frames of half a minute of sound, which a projector computes at once.
-const FRAMES: u64 = 1_500;
 
 /// The projector of a model that takes pictures, sounds or both.
 #[derive(Debug)]
@@ -61,7 +51,7 @@ impl Vision {
     /// Loads a projector for a model, to run on `threads` threads of the processor.
     pub fn load(path: &Path, model: &LlamaModel, threads: i32) -> Result<Self, Failure> {
         let header = Header::check(path).map_err(|error| rejected(&format!("the projector: {error}")))?;
-        check_stacking(&header)?;
+        projector::check(&header)?;
         let path = path.to_str().ok_or_else(|| rejected("the path of the projector is not text"))?;
         let marker = CString::new(mtmd_default_marker())
             .map_err(|_| rejected("the marker of llama.cpp for pictures contains a zero byte"))?;
@@ -70,7 +60,7 @@ impl Vision {
             print_timings: false,
             n_threads: threads,
             media_marker: marker,
-            image_max_tokens: most_tokens(&header),
+            image_max_tokens: projector::most_tokens(&header),
             ..MtmdContextParams::default()
         };
         let context = MtmdContext::init_from_file(path, model, &params).map_err(|_| {
@@ -97,7 +87,9 @@ impl Vision {
         if !self.takes_pictures {
             return Err(Failure::of_job(FailureCode::InvalidInput, NO_PICTURES));
         }
-        let pixels = picture::read_within(address, "a picture of the conversation", MAX_PIXELS)?;
+        let pixels = picture::read_within(address, "a picture of the conversation", limits::MAX_PIXELS)?;
+        limits::check_shape(pixels.width(), pixels.height())
+            .map_err(|problem| unusable("a picture", &problem))?;
         let bitmap = MtmdBitmap::from_image_data(pixels.width(), pixels.height(), pixels.as_raw())
             .map_err(|error| unusable("a picture", &error))?;
         let identity =
@@ -116,10 +108,8 @@ impl Vision {
             return Err(Failure::of_job(FailureCode::InvalidInput, NO_SOUNDS));
         };
         let mut samples = sound::decode(address, rate)?;
-        if samples.len() > MAX_SECONDS * rate as usize {
-            return Err(unusable("a sound", &format!("it is longer than {MAX_SECONDS} s")));
-        }
-        fill(&mut samples, rate);
+        limits::check_samples(&samples, rate).map_err(|problem| unusable("a sound", &problem))?;
+        limits::fill(&mut samples, rate);
         let bitmap = MtmdBitmap::from_audio_data(&samples).map_err(|error| unusable("a sound", &error))?;
         let mut hasher = Sha256::new_with_prefix(b"sound");
         samples.iter().for_each(|sample| hasher.update(sample.to_le_bytes()));
@@ -167,63 +157,6 @@ impl Picture {
         let pieces = (0..self.chunks.len()).filter_map(|index| self.chunks.get(index));
         let of_file = pieces.filter(|piece| piece.chunk_type() != MtmdInputChunkType::Text);
         of_file.map(|piece| piece.n_tokens()).max().unwrap_or(0)
-    }
-}
-
-/// llama.cpp's name for what a projector does with pictures (`vision`) or sounds (`audio`).
-fn kind<'header>(projector: &'header Header, medium: &str) -> Option<&'header str> {
-    let of_medium = || projector.entry(&format!("clip.{medium}.projector_type"));
-    match projector.entry("clip.projector_type").or_else(of_medium)? {
-        Value::Text(kind) => Some(kind),
-        _ => None,
-    }
-}
-
-/// Maximum number of tokens of a picture; -1 for that of the model. Gemma 4's pictures have the number that is the default of its authors' library, where
-/// llama.cpp gives large ones four times as many: the larger models must read a picture in one batch, which has fewer.
-fn most_tokens(projector: &Header) -> i32 {
-    match kind(projector, "vision") {
-        Some("gemma4v" | "gemma4uv") => 280,
-        _ => -1,
-    }
-}
-
-/// Refuses a projector that joins frames of a sound by a number for which llama.cpp ends the process.
-fn check_stacking(projector: &Header) -> Result<(), Failure> {
-    let Some(kind) = kind(projector, "audio") else { return Ok(()) };
-    let Some(&Value::Unsigned(factor)) = projector.entry("clip.audio.projector.stack_factor") else {
-        return Ok(());
-    };
-    let Some((computed, counted)) = embeddings(kind, factor) else { return Ok(()) };
-    if factor == 0 || computed != counted {
-        let counts = format!("it would compute {computed} embeddings for half a minute and count {counted}");
-        return Err(rejected(&format!(
-            "llama.cpp cannot use a projector of the type {kind} that joins {factor} frames: {counts}"
-        )));
-    }
-    Ok(())
-}
-
-/// The numbers of embeddings that llama.cpp computes for half a minute of sound, and that it counts, for the types of projectors that join `factor`
-/// frames; `None` for other types. It computes one for the last, shorter group of frames, and does not count it. Voxtral's frames are halved before
-/// they are joined, which the model's authors do not do (llama.cpp's issue 25496).
-fn embeddings(kind: &str, factor: u64) -> Option<(u64, u64)> {
-    let halved = match kind {
-        "ultravox" | "meralion" => 1,
-        "voxtral" => 2,
-        _ => return None,
-    };
-    let factor = factor.max(1);
-    Some(((FRAMES / halved).div_ceil(factor), (2 * FRAMES).div_ceil(factor) / 2 / halved))
-}
-
-/// Appends silence until the last half minute of a sound lasts a tenth of a second. llama.cpp computes half minutes one after the other, and ends the
-/// process if one of them has no frame.
-fn fill(samples: &mut Vec<f32>, rate: u32) {
-    let (half_minute, least) = (30 * rate as usize, rate as usize / 10);
-    let last = samples.len() % half_minute;
-    if last != 0 && last < least {
-        samples.resize(samples.len() - last + least, 0.0);
     }
 }
 
@@ -296,38 +229,6 @@ mod tests {
         assert_eq!(placeholders(&one, 40), placeholders(&one, 40));
         assert_ne!(placeholders(&one, 2), placeholders(&other, 2));
         assert!(placeholders(&one, 40).iter().all(|token| token.0 < 0));
-    }
-
-    #[test]
-    fn projectors_for_which_llama_cpp_counts_wrongly_are_known() {
-        for (kind, factor, agree) in [
-            ("ultravox", 4, true),
-            ("ultravox", 8, false),
-            ("voxtral", 4, false),
-            ("voxtral", 5, true),
-            ("meralion", 15, true),
-        ] {
-            let (computed, counted) = embeddings(kind, factor).expect("a type that joins frames");
-            assert_eq!(computed == counted, agree, "{kind} {factor}: {computed} {counted}");
-        }
-        assert_eq!(embeddings("gemma4a", 4), None);
-    }
-
-    #[test]
-    fn the_last_half_minute_of_a_sound_is_long_enough() {
-        for (samples, filled) in [
-            (0, 0),
-            (1, 1_600),
-            (1_599, 1_600),
-            (1_600, 1_600),
-            (480_000, 480_000),
-            (480_001, 481_600),
-            (9_600_000, 9_600_000),
-        ] {
-            let mut sound = vec![0.5; samples];
-            fill(&mut sound, 16_000);
-            assert_eq!(sound.len(), filled, "{samples}");
-        }
     }
 
     #[test]

@@ -64,6 +64,28 @@ fn tone_of(hertz: f32, samples: u32, rate: u32) -> Value {
     json!({"type": "input_audio", "input_audio": {"data": wav(&samples, rate), "format": "wav"}})
 }
 
+/// A tone of one second as a part of a message, in floats: their level has no limit.
+fn loud(level: f32) -> Value {
+    let bytes = 4 * RATE;
+    let mut file: Vec<u8> = Vec::new();
+    file.extend(b"RIFF");
+    file.extend((36 + bytes).to_le_bytes());
+    file.extend(b"WAVEfmt ");
+    file.extend(16_u32.to_le_bytes());
+    // Floats, one channel.
+    file.extend([3, 0, 1, 0]);
+    file.extend(RATE.to_le_bytes());
+    file.extend(bytes.to_le_bytes());
+    file.extend([4, 0, 32, 0]);
+    file.extend(b"data");
+    file.extend(bytes.to_le_bytes());
+    for at in 0..RATE {
+        let sample = level * (TAU * 220.0 * at as f32 / RATE as f32).sin();
+        file.extend(sample.to_le_bytes());
+    }
+    json!({"type": "input_audio", "input_audio": {"data": STANDARD.encode(file), "format": "wav"}})
+}
+
 fn picture(width: u32, height: u32) -> Value {
     let pixels =
         RgbImage::from_fn(width, height, |column, row| Rgb([(column % 256) as u8, (row % 256) as u8, 90]));
@@ -174,6 +196,36 @@ async fn large_pictures_have_as_many_tokens_as_their_library_gives_them() {
 }
 
 #[tokio::test]
+async fn pictures_are_read_up_to_a_ratio_of_their_sides() {
+    // Its table has 256 positions for a row or a column of embeddings, of six pixels each. At its own size, a picture of
+    // 1,600 × 8 pixels would have 267 in a row.
+    let engine = engine("tests/sound/gemma4u.gguf").await;
+    let (_, plain) = facts(&play(&engine, question(&[])).await);
+    for (width, height) in [(1, 1), (200, 1), (1, 200), (2_000, 10), (10, 2_000), (1_600, 8), (8, 1_600)] {
+        let (first, tokens) = facts(&play(&engine, question(&[picture(width, height)])).await);
+        let counts = plain + 1..plain + 320;
+        assert!(first.is_finite() && counts.contains(&tokens), "{width} × {height}: {first} {tokens}");
+    }
+    // Without the limit of the ratio, the last two would have 289.
+    for (width, height) in [(201, 1), (1, 201), (3_000, 10), (10, 3_000)] {
+        let played = play(&engine, question(&[picture(width, height)])).await;
+        let (code, message) = refusal(&played);
+        assert_eq!(code, FailureCode::InvalidInput);
+        let problem = format!("it has {width} × {height} pixels, and one side may be at most 200 times");
+        assert!(message.contains(&problem), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn the_loudest_samples_are_those_of_integers_as_floats() {
+    let engine = hearing().await;
+    let (quiet, tokens) = facts(&play(&engine, question(&[loud(0.5)])).await);
+    let (loudest, of_loudest) = facts(&play(&engine, question(&[loud(32_768.0)])).await);
+    assert!(quiet.is_finite() && loudest.is_finite(), "{quiet} {loudest}");
+    assert_eq!(tokens, of_loudest);
+}
+
+#[tokio::test]
 async fn sounds_that_cannot_be_used_are_refused() {
     let engine = hearing().await;
     let part = |data: &str| json!({"type": "input_audio", "input_audio": {"data": data, "format": "wav"}});
@@ -181,6 +233,7 @@ async fn sounds_that_cannot_be_used_are_refused() {
         (part("data:audio/wav;base64,AAAA"), "audio"),
         (part("!"), "base64"),
         (tone(220.0, 601.0, 8_000), "longer than 600 s"),
+        (loud(1e30), "the largest that can be computed is 65536"),
     ] {
         let played = play(&engine, question(&[sound])).await;
         let (code, message) = refusal(&played);

@@ -164,6 +164,23 @@ async fn a_picture_counts_as_the_tokens_that_it_takes() {
 }
 
 #[tokio::test]
+async fn pictures_of_any_allowed_shape_have_as_many_tokens() {
+    let engine = engine(1).await;
+    let of = async |(width, height): (u32, u32)| {
+        let picture = circle(RED, (width, height), ImageFormat::Png);
+        let input = json!({"messages": [user(&[picture, text("What color is it?")])], "max_tokens": 4});
+        match play(&engine, input).await.outcome {
+            Outcome::Completed { usage, .. } => usage.prompt_tokens,
+            Outcome::Failed { failure, .. } => panic!("{width} × {height}: {failure:?}"),
+        }
+    };
+    let usual = of((64, 48)).await;
+    for size in [(1, 1), (2, 1), (1, 2), (200, 1), (1, 200), (6_000, 30), (30, 6_000)] {
+        assert_eq!(of(size).await, usual, "{size:?}");
+    }
+}
+
+#[tokio::test]
 async fn unreadable_pictures_are_refused() {
     let engine = engine(1).await;
     let cut = |part: &Value| {
@@ -175,6 +192,11 @@ async fn unreadable_pictures_are_refused() {
     for (part, problem) in [
         (cut(&png(RED)), "cannot be read"),
         (circle(RED, (4097, 4096), ImageFormat::Png), "more than 16777216"),
+        (
+            circle(RED, (201, 1), ImageFormat::Png),
+            "it has 201 × 1 pixels, and one side may be at most 200 times",
+        ),
+        (circle(RED, (10, 2_001), ImageFormat::Png), "it has 10 × 2001 pixels"),
         (address("data:image/png;base64,AAAA"), "known format"),
         (address("https://example.org/a.png"), "is an address"),
         (address("!"), "base64"),

@@ -11,6 +11,8 @@ const MAX_DIMENSIONS: u32 = 4;
 pub struct Tensor {
     /// Its name.
     pub name: String,
+    /// Number of weights in each dimension; those of the first lie side by side.
+    pub shape: Vec<u64>,
     /// Start of its bytes, relative to the start of the data.
     pub offset: u64,
     /// Its length in bytes.
@@ -72,7 +74,7 @@ pub(super) fn read<R: BufRead + Seek>(reader: &mut Reader<R>, name: String) -> R
     let kind = reader.u32("a tensor's type")?;
     let offset = reader.u64("a tensor's offset")?;
     let bytes = size(&shape, kind).map_err(|what| wrong(&name, what))?;
-    Ok(Tensor { name, offset, bytes })
+    Ok(Tensor { name, shape, offset, bytes })
 }
 
 fn size(shape: &[u64], kind: u32) -> Result<u64, &'static str> {

@@ -84,6 +84,7 @@ fn a_valid_file_passes() {
     assert_eq!(header.entry("llama.block_count"), Some(&Value::Unsigned(2)));
     assert_eq!(header.layer_bytes(), vec![68, 16]);
     assert_eq!(header.other_bytes(), 128);
+    assert_eq!(header.tensors[1].shape, vec![32, 2]);
 }
 
 #[test]
