@@ -159,7 +159,7 @@ codes! {
     JobAlreadyFinal = (422, "job_already_final"),
     /// The job has not ended yet.
     JobNotFinal = (422, "job_not_final"),
-    /// The account has credits, open jobs or Islands, and cannot be closed.
+    /// The account has credits, open jobs, Islands or unconfirmed payments, and cannot be closed.
     AccountInUse = (422, "account_in_use"),
     /// The payout was confirmed or cancelled before.
     PayoutAlreadyFinal = (422, "payout_already_final"),

@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::{
     Connection, Pool, QueryContext as _, Row, StoreError, batch, file, integer, key,
     ledger::{self, Details},
-    moment, parsed, revocation, to_text, webhook,
+    login, moment, parsed, revocation, to_text, webhook,
 };
 use crate::ledger::Posting;
 
@@ -197,15 +197,19 @@ async fn revoke_watchers(conn: &mut Connection, id: AccountId, now: Timestamp) -
 
 /// What keeps an account from being closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the account still has {credits} credits, {jobs} open jobs and {islands} Islands")]
+#[error(
+    "the account still has {credits} credits, {jobs} open jobs, {islands} Islands and {payments} unconfirmed payments"
+)]
 pub(crate) struct InUse {
     credits: MicroCredits,
     jobs: i64,
     islands: i64,
+    payments: i64,
 }
 
 /// Closes an account for good, unless it is in use: its keys are revoked, its batches end, its files and webhooks are
-/// deleted, and its e-mail address is removed and may be used again. The account must be locked, and its earnings counted.
+/// deleted, its e-mail address is removed and may be used again, and a person who signed in to it gets another account the
+/// next time. The account must be locked, and its earnings counted.
 pub(crate) async fn close(
     conn: &mut Connection,
     id: AccountId,
@@ -216,14 +220,19 @@ pub(crate) async fn close(
     let row = sqlx::query(
         "SELECT (SELECT COUNT(*) FROM hosts WHERE account_id = $1 AND left_at IS NULL) AS islands, \
          (SELECT COUNT(*) FROM jobs WHERE account_id = $1 AND status IN ('submitted', 'pending', 'queued', 'running')) \
-         AS jobs",
+         AS jobs, \
+         (SELECT COUNT(*) FROM payouts o JOIN payments p ON p.payout_id = o.id \
+         WHERE o.state = 'exported' AND p.account_id = $1) AS payments",
     )
     .bind(id.to_string())
     .fetch_one(&mut *conn)
     .await
     .context("read whether an account is in use")?;
-    let in_use = InUse { credits, jobs: integer(&row, "jobs")?, islands: integer(&row, "islands")? };
-    if in_use != (InUse { credits: MicroCredits::ZERO, jobs: 0, islands: 0 }) {
+    let count = |column| integer(&row, column);
+    // A payment that is not confirmed is made by its e-mail address, and may be returned.
+    let in_use =
+        InUse { credits, jobs: count("jobs")?, islands: count("islands")?, payments: count("payments")? };
+    if in_use != (InUse { credits: MicroCredits::ZERO, jobs: 0, islands: 0, payments: 0 }) {
         return Ok(Err(in_use));
     }
     revoke_watchers(conn, id, now).await?;
@@ -231,6 +240,7 @@ pub(crate) async fn close(
     batch::close_all_of(conn, id, now).await?;
     file::delete_all_of(conn, id).await?;
     webhook::delete_all_of(conn, id).await?;
+    login::delete_identities_of(conn, id).await?;
     sqlx::query(
         "UPDATE accounts SET closed_at = $2, email = 'closed-' || id, operator = 0, \
          suspended_at = COALESCE(suspended_at, $2), suspended_reason = $3 WHERE id = $1 AND closed_at IS NULL",

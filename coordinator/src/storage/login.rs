@@ -144,3 +144,16 @@ pub(crate) async fn insert_identity(
         .context("record whom an account belongs to")?;
     Ok(())
 }
+
+/// Removes whom an account belongs to: at the next sign-in, the person gets another one.
+pub(super) async fn delete_identities_of(
+    conn: &mut Connection,
+    account: AccountId,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM identities WHERE account_id = $1")
+        .bind(account.to_string())
+        .execute(conn)
+        .await
+        .context("remove whom an account belongs to")?;
+    Ok(())
+}

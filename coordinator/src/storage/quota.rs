@@ -207,7 +207,9 @@ async fn past_use(conn: &mut Connection, holder: Holder, since: Timestamp) -> Re
         Holder::Key(account, key) => (account, Some(key), "AND api_key_id = $3"),
     };
     let statement = format!(
-        "SELECT price, usage FROM jobs WHERE account_id = $1 AND created_at >= $2 AND only_host IS NULL {of}"
+        "SELECT price, usage, (SELECT CAST(COALESCE(SUM(e.amount), 0) AS BIGINT) FROM ledger_entries e \
+         WHERE e.job_id = jobs.id AND e.kind = 'refund' AND e.amount > 0) AS refunded \
+         FROM jobs WHERE account_id = $1 AND created_at >= $2 AND only_host IS NULL {of}"
     );
     let query = sqlx::query(AssertSqlSafe(statement)).bind(account.to_string()).bind(since.unix_ms());
     let query = if let Some(key) = key { query.bind(key.to_string()) } else { query };
@@ -217,7 +219,7 @@ async fn past_use(conn: &mut Connection, holder: Holder, since: Timestamp) -> Re
         let usage: Option<Usage> = json(&row, "usage")?;
         let charged = usage.as_ref().map(|usage| usage.credits_used.unwrap_or_default().0);
         used.requests += 1;
-        used.credits += charged.map_or_else(|| integer(&row, "price"), Ok)?;
+        used.credits += charged.map_or_else(|| integer(&row, "price"), Ok)? - integer(&row, "refunded")?;
         let tokens = usage.map_or(0, |usage| usage.total_tokens);
         used.tokens = used.tokens.saturating_add(i64::try_from(tokens).unwrap_or(i64::MAX));
     }

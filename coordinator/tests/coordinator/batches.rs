@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     files::{content, upload},
     support::{
+        admin::{Admin, operator},
         answer,
         island::{Island, completed, token},
         network::{ECHO, Network},
@@ -373,6 +374,65 @@ async fn requests_wait_for_an_island() {
     let mut island = Island::start(&network).await;
     serve(&mut island, 1).await;
     assert_eq!(ended(&network, &id).await["request_counts"]["completed"], 1);
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn a_batch_that_is_cancelled_before_its_file_is_read_has_no_results() {
+    let network = Network::start_with(|config| config.batches.running = 1).await;
+    // Without an Island the first one stays open, so that the second one waits.
+    let first = begin(&network, &chats(&["a"]), |_| {}).await;
+    until(&network, &first, "the begin", |batch| batch["status"] == "in_progress").await;
+    let second = begin(&network, &chats(&["b", "c"]), |_| {}).await;
+    for id in [&second, &first] {
+        let (status, body) = answer(network.call(Method::POST, &format!("/batches/{id}/cancel"))).await;
+        assert_eq!((status, &body["status"]), (200, &json!("cancelling")), "{body}");
+    }
+    let batch = ended(&network, &second).await;
+    assert_eq!((&batch["status"], &batch["request_counts"]["total"]), (&json!("cancelled"), &json!(0)), "{batch}");
+    assert_eq!((&batch["output_file_id"], &batch["error_file_id"]), (&Value::Null, &Value::Null), "{batch}");
+    let batch = ended(&network, &first).await;
+    assert_eq!(results(&network, &batch, "error_file_id").await.len(), 1, "this one had begun");
+}
+
+#[tokio::test]
+async fn no_request_of_a_suspended_account_begins_until_it_is_resumed() {
+    // Both requests are taken from the file at once, and made one after the other.
+    let network = Network::start_with(|config| {
+        config.batches.concurrent_requests = 2;
+        config.batches.retry_ms = 100;
+        config.limits.concurrent_jobs = 2;
+    })
+    .await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let mut island = Island::start(&network).await;
+    network.served("echo").await;
+    let id = begin(&network, &chats(&["a", "b"]), |_| {}).await;
+    let first = island.take().await;
+    let account = format!("/accounts/{}", network.consumer.id);
+    let reason = json!({"reason": "unpaid invoice 7"});
+    assert_eq!(admin.post(&format!("{account}/suspend"), &reason).await.0, 200);
+    island.send(first.key, first.first_event, vec![token("a")]).await;
+    assert!(island.end(first.key, first.first_event + 1, completed(3, 1)).await.committed, "what has begun goes on");
+
+    // A job of the owner, who has earned its price, comes after the second request if that begins.
+    let body = json!({"workload": "echo", "input": {"prompt": "hi"}});
+    let request = network.http.post(format!("{}/jobs", network.url)).bearer_auth(&network.owner.key).json(&body);
+    let (status, job) = answer(request).await;
+    assert_eq!(status, 201, "{job}");
+    let other = island.take().await;
+    assert_eq!(json!(other.key.job_id.to_string()), job["data"]["id"], "a request of the batch has begun");
+    island.send(other.key, other.first_event, vec![token("a")]).await;
+    assert!(island.end(other.key, other.first_event + 1, completed(3, 1)).await.committed);
+    let pool = network.sql().await;
+    let jobs: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs").fetch_one(&pool).await.expect("count");
+    pool.close().await;
+    assert_eq!(jobs, 2, "a request of the batch has begun");
+
+    assert_eq!(admin.post(&format!("{account}/resume"), &reason).await.0, 200);
+    serve(&mut island, 1).await;
+    let batch = ended(&network, &id).await;
+    assert_eq!(batch["request_counts"], json!({"total": 2, "completed": 2, "failed": 0}), "{batch}");
     network.audit().await;
 }
 

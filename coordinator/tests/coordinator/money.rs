@@ -1,12 +1,13 @@
 //! Statements, payouts, and accounts that are closed.
 
+use island_protocol::api::claim::ClaimVerb;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
     admin::{Admin, operator},
     answer,
-    island::{Island, completed, token},
+    island::{Island, completed, signed, token},
     network::{Account, Network},
 };
 
@@ -190,5 +191,31 @@ async fn an_account_is_closed_for_good_once_nothing_depends_on_it() {
     assert!(body["data"]["suspended"].is_object(), "it stays closed: {body}");
     let (status, _) = admin.post("/accounts", &json!({"email": "consumer@example.org"})).await;
     assert_eq!(status, 201, "its address may be used again");
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn an_account_is_not_closed_while_a_payment_to_it_may_be_returned() {
+    let network = Network::start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let mut island = Island::start(&network).await;
+    run(&network, &mut island, None).await;
+    let left = signed(island.id, &island.key, ClaimVerb::Leave);
+    let left = network.http.post(format!("{}/island/leave", network.url)).json(&left).send().await;
+    assert_eq!(left.expect("answer").status(), 200);
+    let (_, made) = admin.post("/payouts", &json!({"reason": "November"})).await;
+    assert_eq!(made["data"]["payout"]["amount"], 1, "{made}");
+
+    let path = format!("/accounts/{}/close", network.owner.id);
+    let close = async || admin.post(&path, &json!({"reason": "requested"})).await;
+    let (status, body) = close().await;
+    assert_eq!((status, &body["error"]["code"]), (422, &json!("account_in_use")), "{body}");
+    let payout = format!("/payouts/{}", made["data"]["payout"]["id"].as_str().expect("an id"));
+    let payments = admin.get(&payout).await["data"]["payments"].clone();
+    assert_eq!(payments[0]["email"], "owner@example.org", "it is paid by its address");
+    let (status, body) = admin.post(&format!("{payout}/confirm"), &json!({"reason": "paid"})).await;
+    assert_eq!(status, 200, "{body}");
+    let (status, body) = close().await;
+    assert_eq!(status, 200, "{body}");
     network.audit().await;
 }

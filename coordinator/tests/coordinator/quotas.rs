@@ -107,6 +107,7 @@ async fn credits_that_are_not_charged_return_to_the_quota_and_tokens_are_added_a
     let (_, body) = admin.post(&path, &json!({"quotas": quotas, "reason": "r"})).await;
     let month = &body["data"][0];
     assert_eq!((&month["requests"]["used"], &month["tokens"]["used"]), (&json!(3), &json!(8)));
+    assert_eq!(month["credits"]["used"], 1, "what was refunded is not used: {month}");
     network.audit().await;
 }
 

@@ -146,6 +146,29 @@ async fn a_person_gets_an_account_at_the_first_sign_in_and_the_same_one_afterwar
 }
 
 #[tokio::test]
+async fn a_person_whose_account_was_closed_gets_another_one() {
+    let (network, _provider) = start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let mut accounts = Vec::new();
+    for verifier in ["a first random text", "a second random text"] {
+        let code = Browser::new().sign_in(&network, "ada@example.org", verifier).await.expect("a code");
+        let (status, body) = finish(&network, &code, verifier).await;
+        assert_eq!((status, &body["data"]["email"]), (201, &json!("ada@example.org")), "{body}");
+        let key = body["key"].as_str().expect("a key");
+        let own = network.http.get(format!("{}/account", network.url)).bearer_auth(key);
+        assert_eq!(answer(own).await.0, 200, "its key is accepted");
+        let path = format!("/accounts/{}", body["data"]["id"].as_str().expect("an id"));
+        let (status, body) = admin.post(&format!("{path}/deductions"), &json!({"amount": 2, "reason": "r"})).await;
+        assert_eq!(status, 200, "{body}");
+        let (status, body) = admin.post(&format!("{path}/close"), &json!({"reason": "requested"})).await;
+        assert_eq!(status, 200, "{body}");
+        accounts.push(path);
+    }
+    assert_ne!(accounts[0], accounts[1]);
+    network.audit().await;
+}
+
+#[tokio::test]
 async fn only_confirmed_people_of_the_domain_without_another_account_sign_in() {
     let (network, _provider) = start().await;
     let admin = Admin { network: &network, key: operator(&network).await.key };

@@ -24,7 +24,7 @@ use crate::{
     storage::{
         batch::{LineResult, ResultKind},
         idempotency::{self, CHAT, COMPLETIONS, Claim, EMBEDDINGS, MESSAGES, RESPONSES},
-        key::KeyHolder,
+        key::{self, KeyHolder},
     },
 };
 
@@ -132,6 +132,12 @@ impl Terms {
         };
         let store = &self.api.execution.context().store;
         let has_job = idempotency::exists(store.reader(), &claim).await.map_err(ApiError::from)?;
+        // The account may have been suspended, or got quotas, while the request waited. What has begun goes on.
+        let current = key::holder_of(store.reader(), holder.key).await.map_err(ApiError::from)?;
+        let holder = current.as_ref().unwrap_or(holder);
+        if holder.suspended && !has_job {
+            return Err(ApiError::new(Code::AccountSuspended, "this account is suspended").into());
+        }
         let caller = Caller::of_batch(holder, self.batch);
         let answered = self.call(caller, IdempotencyKey::headers(&key), line.body.clone()).await;
         answered.map_err(|error| {

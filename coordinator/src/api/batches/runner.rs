@@ -369,6 +369,11 @@ impl Runner {
 
     /// Ends a batch some of whose requests have no result: those that run are cancelled, the others are not made.
     async fn close(&self, batch: &StoredBatch, why: Why) -> IsOwned {
+        if batch.in_progress_at.is_none() {
+            // Its input was not validated: no request was made, and it may have any number of lines.
+            self.advance(batch, why.status(), None, None).await?;
+            return Ok(true);
+        }
         while self.cancel_jobs().await? {
             tokio::time::sleep(CANCEL_POLL).await;
         }

@@ -143,7 +143,10 @@ fn accounts_and_credits(routes: Routes) -> Routes {
             "/admin/accounts/{id}/close",
             accounts::close,
             suspension("closeAccount", "Close an account for good")
-                .about("It must have no credits, no open jobs and no Islands. Its e-mail address may be used again.")
+                .about(
+                    "It must have no credits, no open jobs, no Islands and no payment that is not confirmed. \
+                     Its e-mail address may be used again.",
+                )
                 .fails(&[Code::AccountInUse]),
         )
 }
