@@ -1,5 +1,7 @@
 //! `/files` and `/batches`.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use island_protocol::{
     api::{
@@ -15,17 +17,22 @@ use crate::{
     request::Request,
 };
 
+/// Time for a whole file in either direction, as long as a coordinator gives an upload: a large one takes minutes on a
+/// slow line.
+const WHOLE_FILE: Duration = Duration::from_mins(15);
+
 impl Client {
     /// `POST /files`: uploads the requests of a batch. Sent again after a lost answer, it leaves a second file, which expires.
     pub fn upload_batch_file(&self, name: &str, content: Bytes) -> Request<File> {
         let purpose = ("purpose", Purpose::Batch.as_str().to_owned());
         let file = FilePart { field: "file", name: name.to_owned(), content };
-        Request::plain(self, Call::upload("upload the file", &["files"], vec![purpose], file).harmless())
+        let call = Call::upload("upload the file", &["files"], vec![purpose], file).harmless();
+        Request::plain(self, call).timeout(WHOLE_FILE)
     }
 
     /// `GET /files/:id/content`. The id begins with `file-`.
     pub fn file_content(&self, id: &str) -> Request<String> {
-        Request::text(self, Call::get("read the file", &["files", id, "content"]))
+        Request::text(self, Call::get("read the file", &["files", id, "content"])).timeout(WHOLE_FILE)
     }
 
     /// `DELETE /files/:id`.

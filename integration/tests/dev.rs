@@ -50,6 +50,15 @@ async fn stops_everything_and_finds_its_data_again() {
     assert_eq!(again.text, first.text);
 }
 
+/// As after Ctrl-C in the first seconds of the first start, between the accounts and their record.
+#[tokio::test]
+async fn accounts_that_were_made_and_not_recorded_do_not_stop_the_next_start() {
+    let (_, folder) = Network::start().stop();
+    fs::remove_file(folder.path().join("accounts.json")).expect("remove the record");
+    let network = Network::start_in(folder, &Options::default());
+    with_a_worker(&network).await;
+}
+
 #[tokio::test]
 async fn several_islands_share_the_work() {
     let network = Network::start_with(&Options { islands: 2, ..Options::default() });

@@ -266,33 +266,26 @@ impl Network {
         if self.layout.accounts()?.is_some() {
             return Ok(());
         }
-        let consumer = ["--email", "dev@island.localhost", "--operator", "--credits", DEV_CREDITS];
-        let owner = ["--email", "owner@island.localhost", "--credits", "0"];
+        let consumer = ["--operator", "--credits", DEV_CREDITS];
         let accounts = Accounts {
-            consumer_key: self.make_account(config, &consumer).await?,
-            owner_key: self.make_account(config, &owner).await?,
+            consumer_key: self.make_account(config, "dev@island.localhost", &consumer).await?,
+            owner_key: self.make_account(config, "owner@island.localhost", &["--credits", "0"]).await?,
         };
         self.layout.write_accounts(&accounts)
     }
 
-    async fn make_account(&self, config: &str, options: &[&str]) -> Result<String> {
+    /// A key of the account with this e-mail address, which an earlier start may have made: one that was interrupted has
+    /// recorded no key.
+    async fn make_account(&self, config: &str, email: &str, options: &[&str]) -> Result<String> {
         let mut create = Command::new(&self.programs.coordinator);
-        create.args(["--config", config, "admin", "account", "create"]).args(options);
-        let account = run_to_end(create, "make an account").await?;
-        let account = account.trim();
+        create.args(["--config", config, "admin", "account", "create", "--email", email]).args(options);
+        let created = run_to_end(create, "make an account").await;
         let mut key = Command::new(&self.programs.coordinator);
-        key.args([
-            "--config",
-            config,
-            "admin",
-            "key",
-            "create",
-            "--account",
-            account,
-            "--name",
-            "island dev",
-        ]);
-        Ok(run_to_end(key, "make an API key").await?.trim().to_owned())
+        key.args(["--config", config, "admin", "key", "create", "--account", email, "--name", "island dev"]);
+        match (created, run_to_end(key, "make an API key").await) {
+            (Err(error), Err(_)) => Err(error),
+            (_, key) => Ok(key?.trim().to_owned()),
+        }
     }
 
     fn start_island(&mut self, index: u32, api_url: &str, options: &Dev, accounts: &Accounts) -> Result<()> {

@@ -3,7 +3,7 @@
 mod patience;
 mod printer;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use island_coordinator_client::{Client, ClientError};
@@ -20,6 +20,9 @@ use crate::{
     output::Output,
     signals::{Signals, Stop},
 };
+
+/// Time that a cancellation gets before a further signal ends the wait for it: one Ctrl-C may arrive twice.
+const CANCELLATION: Duration = Duration::from_secs(2);
 
 /// How to follow.
 #[derive(Debug, Clone, Default)]
@@ -76,7 +79,17 @@ pub(super) async fn follow(client: &Client, job: JobId, how: Follow, output: &Ou
             }
             Met::Signal(stop) => {
                 printer.clear();
-                stopped(client, job, events.last_event(), &how, output).await?;
+                let asked_again = async {
+                    tokio::time::sleep(CANCELLATION).await;
+                    signals.asked_to_stop().await
+                };
+                tokio::select! {
+                    stopped = stopped(client, job, events.last_event(), &how, output) => stopped?,
+                    again = asked_again => {
+                        output.warn(&format!("the job may go on; to cancel it: island jobs cancel {job}"));
+                        return Ok(again.exit_code());
+                    }
+                }
                 return Ok(stop.exit_code());
             }
         };

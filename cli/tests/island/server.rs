@@ -31,10 +31,17 @@ impl Server {
     pub(crate) async fn start() -> Self {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&asked);
-        let router = Router::new().fallback(move |method, uri, headers, body| {
-            let kept = Arc::clone(&kept);
-            async move { answer(&kept, &method, &uri, &headers, &body) }
-        });
+        let router =
+            Router::new().fallback(move |method: Method, uri: Uri, headers: HeaderMap, body: Bytes| {
+                let kept = Arc::clone(&kept);
+                async move {
+                    let answer = answer(&kept, &method, &uri, &headers, &body);
+                    if method == Method::DELETE && uri.path().ends_with(&format!("{ID}a")) {
+                        std::future::pending::<()>().await;
+                    }
+                    answer
+                }
+            });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let url = format!("http://{}", listener.local_addr().expect("address"));
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -151,6 +158,8 @@ fn submitted(body: &str) -> Response {
         Some("endless") => json(201, JOB.replace("JOB", &format!("{ID}5"))),
         Some("unreachable") => json(201, JOB.replace("JOB", &format!("{ID}6"))),
         Some("crowded") => json(201, JOB.replace("JOB", &format!("{ID}7"))),
+        // Its cancellation is never answered.
+        Some("unanswered") => json(201, JOB.replace("JOB", &format!("{ID}a"))),
         _ => json(201, JOB.replace("JOB", &format!("{ID}1"))),
     }
 }
@@ -178,7 +187,7 @@ fn job(method: &Method, rest: &str, times: usize) -> Response {
         (_, "stream", Some("3")) => events(STORY_OF_AN_IMAGE),
         // The first connection breaks in the middle of the second token.
         (_, "stream", Some("4")) if times == 1 => events(&STORY[..STORY.find("world").expect("it is there")]),
-        (_, "stream", Some("5")) => endless(&STORY[..STORY.find("id: 5").expect("it is there")]),
+        (_, "stream", Some("5" | "a")) => endless(&STORY[..STORY.find("id: 5").expect("it is there")]),
         (_, "stream", Some("6")) => endless(": keep-alive\n\n"),
         (_, "stream", Some("7")) => problem(
             429,

@@ -134,6 +134,46 @@ async fn ctrl_c_cancels_a_chat() {
     assert!(server.asked().iter().any(|asked| asked.line == format!("DELETE /jobs/{ENDLESS}")));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_ctrl_c_does_not_wait_for_a_cancellation_that_is_not_answered() {
+    let server = Server::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    let child = start_endless(command(home.path(), &at(&server), &["chat", "hi", "-w", "unanswered"]));
+    interrupt(&child);
+    while !server.asked().iter().any(|asked| asked.line.starts_with("DELETE /jobs/")) {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    interrupt(&child);
+    let result = child.wait_with_output().expect("wait");
+    let err = String::from_utf8(result.stderr).expect("text");
+    assert_eq!(result.status.code(), Some(130), "{err}");
+    assert!(err.contains("island jobs cancel 0190f3f0-0000-7000-8000-00000000000a"), "{err}");
+}
+
+#[test]
+fn ctrl_c_ends_an_upload_and_there_is_no_batch() {
+    // It takes the connection and never answers.
+    let server = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    let url = format!("http://{}", server.local_addr().expect("address"));
+    let home = tempfile::tempdir().expect("temporary folder");
+    let file = home.path().join("requests.jsonl");
+    std::fs::write(&file, "{\"custom_id\": \"one\", \"url\": \"/v1/embeddings\"}\n").expect("written");
+    let variables = [("SERVICE_API_URL", url.as_str()), ("SERVICE_API_KEY", "ak_one")];
+    let nothing: &[&str] = &[];
+    for more in [nothing, &["--detach"]] {
+        let arguments = [&["batches", "run", file.to_str().expect("text")][..], more].concat();
+        let mut command = command(home.path(), &variables, &arguments);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start");
+        let (mut connection, _) = server.accept().expect("a connection");
+        connection.read_exact(&mut [0]).expect("a request");
+        interrupt(&child);
+        let result = child.wait_with_output().expect("wait");
+        let err = String::from_utf8(result.stderr).expect("text");
+        assert_eq!(result.status.code(), Some(130), "{err}");
+        assert!(err.contains("there is no batch"), "{err}");
+    }
+}
+
 /// Runs it with an output that nobody reads.
 async fn unread(mut command: Command) -> Ran {
     let (reader, writer) = std::io::pipe().expect("a pipe");

@@ -181,7 +181,9 @@ async fn show(
     }
     let once = || Field::hidden(ONCE, Uuid::new_v4().to_string());
     let priority = Kind::Number { step: "1".to_owned(), min: "0".to_owned(), max: "100".to_owned() };
-    let mut priority = Field::new(PRIORITY, t("cargos.priority"), priority).help(t("cargos.priority_help"));
+    let mut priority = Field::new(PRIORITY, t("cargos.priority"), priority)
+        .help(t("cargos.priority_help"))
+        .value(entered.map_or("", |posted| posted.get(PRIORITY)));
     priority.is_extra = true;
     fields.push(priority);
     fields.push(once());

@@ -30,6 +30,8 @@ async fn show(member: &Member, mut blocks: Vec<Block>, entered: Option<&Posted>)
         futures::try_join!(api.get::<Vec<KeyView>>("/api-keys"), api.get::<OwnQuotas>("/account/quotas"),);
     let (keys, quotas) = match answers {
         Ok(answers) => answers,
+        // A secret is shown once; the rest of the page can be read again.
+        Err(_) if !blocks.is_empty() => return member.page(t("keys.title"), t("keys.lead"), blocks),
         Err(failure) => return member.failed(failure, "/console/chat"),
     };
     let row = |key: &KeyView| {

@@ -52,6 +52,8 @@ fn failure_text(code: &str) -> &'static str {
 #[derive(Debug, Clone, Copy, Default)]
 struct Entered<'a> {
     email: &'a str,
+    /// The code of an invitation.
+    code: &'a str,
     /// Where the person goes after the sign-in.
     next: &'a str,
 }
@@ -86,7 +88,7 @@ async fn form(visit: &Visit, problem: Option<(StatusCode, String)>, entered: Ent
     )];
     let invitation = vec![
         Field::new("email", t("sign_in.email"), Kind::Email).required().value(entered.email),
-        Field::line("code", t("sign_in.code")).required(),
+        Field::line("code", t("sign_in.code")).required().value(entered.code),
     ];
     panels.push(Block::Panel(
         t("sign_in.with_invitation").to_owned(),
@@ -164,13 +166,17 @@ pub(super) async fn with_invitation(visit: Visit, Short(posted): Short) -> Respo
     let signed_up: SignedUp = match visit.api.with_token(None).post("/signup", &request).await {
         Ok(signed_up) => signed_up,
         Err(failure) => {
-            let entered = Entered { email: posted.get("email"), ..Entered::default() };
+            let [email, code] = ["email", "code"].map(|name| posted.get(name));
+            let entered = Entered { email, code, ..Entered::default() };
             return show(&visit, Some(failure), entered).await;
         }
     };
-    let begun = match begin(&visit, &signed_up.key).await {
-        Ok(begun) => begun,
-        Err(failure) => return failed(&visit, None, failure, "/console/sign-in"),
+    // Nobody else has the key: it is shown also if no session begins.
+    let begun = begin(&visit, &signed_up.key).await.ok();
+    let (next, text) = if begun.is_some() {
+        ("/console/chat", t("sign_in.first_chat"))
+    } else {
+        ("/console/sign-in", t("account.sign_in"))
     };
     let blocks = vec![
         Block::Facts(vec![
@@ -178,11 +184,13 @@ pub(super) async fn with_invitation(visit: Visit, Short(posted): Short) -> Respo
             (t("account.credits").to_owned(), Cell::Credits(signed_up.data.credits)),
         ]),
         Block::Copy(t("keys.secret").to_owned(), signed_up.key),
-        Block::Links(vec![("/console/chat".to_owned(), t("sign_in.first_chat").to_owned())]),
+        Block::Links(vec![(next.to_owned(), text.to_owned())]),
     ];
     let mut response =
         blocks_page(visit.frame(t("sign_in.created"), None), t("keys.once").to_owned(), blocks);
-    visit.console.cookies.begin_session(&begun.token, response.headers_mut());
+    if let Some(begun) = begun {
+        visit.console.cookies.begin_session(&begun.token, response.headers_mut());
+    }
     response
 }
 

@@ -56,7 +56,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Timeout of one try of a request that is not a stream; 60 s by default.
+    /// Timeout of one try of a request that is not a stream; 60 s by default. Files and whole chat replies have longer
+    /// ones.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.rules.timeout = timeout;
         self

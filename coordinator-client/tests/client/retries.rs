@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use island_coordinator_client::{
-    Client, ClientError,
+    Client, ClientError, RetryPolicy,
     protocol::{credits::MicroCredits, problem::Code},
 };
 use serde_json::json;
@@ -142,6 +142,18 @@ async fn slow_answers_time_out() {
     let script = Script::play(vec![Step::Silent(String::new()), ok(ACCOUNT)]).await;
     let account = script.client().account().timeout(Duration::from_millis(100)).await;
     assert!(account.is_ok(), "the second try is quick: {account:?}");
+}
+
+#[tokio::test]
+async fn files_may_take_longer_than_other_answers() {
+    const FILE: &str = r#"{"id":"file-1","object":"file","bytes":3,"created_at":1,"expires_at":2,
+        "filename":"a.jsonl","purpose":"batch","status":"processed"}"#;
+    let script = Script::play(vec![Step::Slow(FILE.into()), Step::Slow("{}\n".into())]).await;
+    let builder = Client::builder(&script.url).key("ak_test").retry(RetryPolicy::NONE);
+    let client = builder.timeout(Duration::from_millis(50)).build().expect("client");
+    let file = client.upload_batch_file("a.jsonl", "{}\n".into()).await.expect("an upload on a slow line");
+    let content = client.file_content(&file.id).await.expect("a download on a slow line");
+    assert_eq!(content, "{}\n");
 }
 
 #[tokio::test]

@@ -10,11 +10,16 @@ use tokio::{
     task::JoinHandle,
 };
 
+/// Time between the head and the body of a slow answer.
+const PAUSE: Duration = Duration::from_millis(300);
+
 /// How one connection is answered.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// An answer: status, extra header lines, body.
     Answer(u16, &'static str, String),
+    /// An answer whose body follows after [`PAUSE`].
+    Slow(String),
     /// An answer whose body is cut in the middle.
     Cut(String),
     /// Frames of an event stream, then the connection is closed inside the body.
@@ -97,6 +102,10 @@ async fn meet(mut socket: TcpStream, step: Step, kept: &Mutex<Vec<ReceivedReques
                 "HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
             )
         }
+        Step::Slow(body) => {
+            let length = body.len();
+            format!("HTTP/1.1 200 x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n")
+        }
         Step::Cut(body) => {
             let length = body.len() + 10;
             format!("HTTP/1.1 200 x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
@@ -110,6 +119,10 @@ async fn meet(mut socket: TcpStream, step: Step, kept: &Mutex<Vec<ReceivedReques
         Step::Hangup => return,
     };
     socket.write_all(sent.as_bytes()).await.expect("answer");
+    if let Step::Slow(body) = &step {
+        tokio::time::sleep(PAUSE).await;
+        socket.write_all(body.as_bytes()).await.expect("the body");
+    }
     if matches!(step, Step::Silent(_)) {
         // Ends when the client disconnects.
         let _ = socket.read(&mut [0; 1]).await;

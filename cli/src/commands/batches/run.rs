@@ -30,7 +30,15 @@ pub(super) async fn run(wanted: &RunBatch, client: &Client, output: &Output) -> 
     let mut signals = Signals::new()?;
     let name = Path::new(&wanted.file).file_name().and_then(|name| name.to_str());
     let name = name.filter(|name| *name != "-").unwrap_or("requests.jsonl");
-    let file = client.upload_batch_file(name, requests.into()).await?;
+    // It may take minutes, and nothing runs before it is complete.
+    let file = tokio::select! {
+        biased;
+        stop = signals.asked_to_stop() => {
+            output.note("\ninterrupted before the file was uploaded: there is no batch");
+            return Ok(stop.exit_code());
+        }
+        file = client.upload_batch_file(name, requests.into()).into_future() => file?,
+    };
     let create = CreateBatch {
         input_file_id: file.id,
         endpoint,

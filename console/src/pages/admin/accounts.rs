@@ -44,6 +44,8 @@ async fn show(member: &Member, mut blocks: Vec<Block>) -> Response {
     }
     let page = match member.visit.api.page::<AdminAccount>(&path).await {
         Ok(page) => page,
+        // A key is shown once; the rest of the page can be read again.
+        Err(_) if !blocks.is_empty() => return member.page(t("accounts.title"), t("accounts.lead"), blocks),
         Err(failure) => return member.failed(failure, PAGE),
     };
     let row = |account: &AdminAccount| {

@@ -25,6 +25,10 @@ async fn show(member: &Member, mut blocks: Vec<Block>) -> Response {
     let path = format!("/admin/invitations?limit=25&offset={}", member.visit.offset());
     let page = match member.visit.api.page::<Invitation>(&path).await {
         Ok(page) => page,
+        // A code is shown once; the rest of the page can be read again.
+        Err(_) if !blocks.is_empty() => {
+            return member.page(t("invitations.title"), t("invitations.lead"), blocks);
+        }
         Err(failure) => return member.failed(failure, PAGE),
     };
     let row = |one: &Invitation| {
