@@ -524,7 +524,6 @@ pub fn cache_config(config: &Config) -> CacheConfig {
 mod tests {
     use std::net::SocketAddr;
 
-
     use super::*;
     use crate::config::WorkersSection;
 

@@ -216,7 +216,7 @@ async fn a_cancellation_that_is_committed_while_the_coordinator_stops_reaches_th
     sqlx::query("UPDATE jobs SET price = price").execute(&mut *lock).await.expect("locked");
     let path = format!("/jobs/{id}");
     let cancel = tokio::spawn(network.call(Method::DELETE, &path).send());
-    // By the time that so many later requests are answered, it has reached the job.
+    // By the time that these later requests are answered, it has reached the job.
     for _ in 0..LATER_REQUESTS {
         network.get(&path).await;
     }

@@ -139,7 +139,7 @@ mod tests {
         }
         assert_eq!(last_clone(&debug), None);
         std::fs::write(target.join(".clone"), format!("{}\n", clone.display())).expect("record");
-        assert_eq!(last_clone(&debug), None, "it is no source tree");
+        assert_eq!(last_clone(&debug), None, "not a source tree");
         std::fs::write(clone.join("Cargo.toml"), "").expect("manifest");
         assert_eq!(last_clone(&debug), Some(clone));
     }
