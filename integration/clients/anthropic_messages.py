@@ -32,6 +32,14 @@ assert cut.content[0].text == text[: text.find(stop)], (cut, text)
 counted = client.messages.count_tokens(model="llm-chat", system="You are kind.", messages=messages)
 assert counted.input_tokens == whole.usage.input_tokens, (counted, whole.usage)
 
+# A reply of a given form.
+schema = {"type": "object", "properties": {"mood": {"enum": ["good", "bad"]}}, "required": ["mood"], "additionalProperties": False}
+held = client.messages.create(
+    model="llm-chat", max_tokens=32, extra_body=greedy, messages=messages,
+    output_config={"effort": "low", "format": {"type": "json_schema", "schema": schema}},
+)
+assert json.loads(held.content[0].text)["mood"] in ("good", "bad"), held
+
 # Pictures and reasoning.
 picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": png((30, 40, 220))}}
 seen = [{"role": "user", "content": [picture, {"type": "text", "text": "What color is it?"}]}]

@@ -49,6 +49,7 @@ assert kinds == ["reasoning", "message"], seen.output
 assert seen.output[0].content[0].text == "The picture shows a red circle."
 assert seen.output_text == "It is red."
 assert seen.usage.output_tokens_details.reasoning_tokens > 0
+assert create("What is one and one?", reasoning={"effort": "max"}).output_text == "Two."
 
 # The events of a stream, and what the client makes of them.
 names, text, reasoning = [], "", ""

@@ -136,7 +136,7 @@ pub struct ChatRequest {
     pub tool_choice: Option<Value>,
     /// How much the model reasons before it answers; `none` for not at all. Models that do not reason ignore it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["none", "minimal", "low", "medium", "high", "xhigh", null])))]
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["none", "minimal", "low", "medium", "high", "xhigh", "max", null])))]
     pub reasoning_effort: Option<String>,
     /// Maximum number of tokens of the reasoning; 0 for none. Not in OpenAI's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,7 +157,7 @@ pub struct ChatRequest {
 pub struct ReasoningOptions {
     /// As [`ChatRequest::reasoning_effort`], which overrides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["none", "minimal", "low", "medium", "high", "xhigh", null])))]
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["none", "minimal", "low", "medium", "high", "xhigh", "max", null])))]
     pub effort: Option<String>,
     /// As [`ChatRequest::max_reasoning_tokens`], which overrides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -58,6 +58,9 @@ pub struct MessagesRequest {
     /// How the model reasons before it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<ThinkingOptions>,
+    /// Effort and form of the reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_config: Option<OutputConfig>,
     /// Which Islands and models may serve the request. `provider` is another name of the field.
     #[serde(default, alias = "provider", skip_serializing_if = "Option::is_none")]
     pub preferences: Option<Preferences>,
@@ -85,6 +88,9 @@ pub struct CountTokensRequest {
     /// How the model reasons before it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<ThinkingOptions>,
+    /// Effort and form of the reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_config: Option<OutputConfig>,
     /// Which Islands and models may serve the request. `provider` is another name of the field.
     #[serde(default, alias = "provider", skip_serializing_if = "Option::is_none")]
     pub preferences: Option<Preferences>,
@@ -92,8 +98,16 @@ pub struct CountTokensRequest {
 
 impl From<CountTokensRequest> for MessagesRequest {
     fn from(request: CountTokensRequest) -> Self {
-        let CountTokensRequest { model, messages, system, tools, tool_choice, thinking, preferences } =
-            request;
+        let CountTokensRequest {
+            model,
+            messages,
+            system,
+            tools,
+            tool_choice,
+            thinking,
+            output_config,
+            preferences,
+        } = request;
         Self {
             model,
             messages,
@@ -101,6 +115,7 @@ impl From<CountTokensRequest> for MessagesRequest {
             tools,
             tool_choice,
             thinking,
+            output_config,
             preferences,
             max_tokens: 1,
             ..Self::default()
@@ -177,6 +192,23 @@ pub struct ThinkingOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64)))]
     pub budget_tokens: Option<u64>,
+}
+
+/// Effort and form of a reply.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct OutputConfig {
+    /// How much a model reasons if `thinking` is enabled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["low", "medium", "high", "xhigh", "max", null])))]
+    pub effort: Option<String>,
+    /// `{"type": "json_schema", "schema"}`: the text is JSON of this schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
+        {"type": "object", "required": ["type", "schema"], "properties": {"type": {"const": "json_schema"}, "schema": {"type": "object"}}},
+        {"type": "null"},
+    ])))]
+    pub format: Option<Value>,
 }
 
 /// A reply.

@@ -185,6 +185,8 @@ pub(super) struct Machine {
     pending: Option<Pending>,
     history: PlacementHistory,
     refusals: HashMap<HostId, u32>,
+    /// Attempts that owners handed back, as far as this process knows.
+    hand_backs: u32,
     /// Number of Islands for each reason, while no Island can take the job.
     waiting: Option<BTreeMap<String, u64>>,
     deadline: Instant,
@@ -214,6 +216,7 @@ impl Machine {
             transcript: Transcript::new(log),
             history: PlacementHistory::new(job.only, job.selection()),
             refusals: HashMap::new(),
+            hand_backs: 0,
             waiting: None,
             attempt: None,
             pending: None,
@@ -735,11 +738,13 @@ impl Machine {
         if let Some(host) = host.filter(|_| failure.fault != Fault::Job && !is_handed_back) {
             step.push(Effect::Observe { host, conduct: Conduct::Failed });
         }
+        let (attempt, retries) = (self.job.attempt, self.terms.retries);
         let is_retry = self.job.only.is_none()
-            && retry::may_retry(&failure, self.delivered(), self.job.attempt, self.terms.retries);
+            && retry::may_retry(&failure, self.delivered(), attempt, self.hand_backs, retries);
         if !is_retry {
             return self.fail(failure, claimed, notice, step);
         }
+        self.hand_backs += u32::from(retry::is_handed_back(&failure));
         tracing::info!(key = %self.job.key(), code = %failure.code, "attempt failed, another follows");
         if let Some(host) = host.filter(|_| is_handed_back) {
             // The fleet may still list it as free until its next heartbeat.
@@ -933,6 +938,13 @@ impl Machine {
         }
         self.last_tick = now;
         let is_past = |deadline: Option<Instant>| deadline.is_some_and(|deadline| now >= deadline);
+        if is_past(Some(self.deadline)) && !self.is_accepted() && self.transcript.log().has_output() {
+            // The Island that began the reply did not finish it, and the time passed while no other had it.
+            let message = "the Island was lost while the job ran, and no other continued it in time";
+            let failure = Failure::of_host(FailureCode::IslandLost, message);
+            let notice = Notice::stop(failure.code);
+            return self.fail(failure, Usage::default(), notice, step);
+        }
         let attempt_deadline = self.attempt.as_ref().and_then(Attempt::deadline);
         let is_unaccepted = self.attempt.is_none() && is_past(self.accept_by);
         if is_past(Some(self.deadline)) || is_past(attempt_deadline) || is_unaccepted {

@@ -99,9 +99,11 @@ type Change = fn(&mut Value);
 async fn every_form_of_the_settings_reaches_the_cargo() {
     let network = network().await;
     let mut island = Island::start(&network).await;
-    let cases: [(Change, Value); 7] = [
+    let cases: [(Change, Value); 9] = [
         (|_| {}, json!({})),
         (|b| b["reasoning_effort"] = json!("low"), json!({"reasoning_effort": "low"})),
+        (|b| b["reasoning_effort"] = json!("max"), json!({"reasoning_effort": "xhigh"})),
+        (|b| b["reasoning"] = json!({"effort": "max"}), json!({"reasoning_effort": "xhigh"})),
         (
             |b| b["reasoning"] = json!({"effort": "high", "max_tokens": 9}),
             json!({"reasoning_effort": "high", "max_reasoning_tokens": 9}),

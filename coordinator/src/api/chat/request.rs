@@ -259,7 +259,9 @@ fn with_reasoning(mut request: ChatRequest) -> ChatRequest {
     let template = request.chat_template_kwargs.take().unwrap_or_default();
     let switch = options.enabled.or(template.enable_thinking).or(template.thinking);
     let switched = switch.map(|enabled| if enabled { "medium" } else { "none" }.to_owned());
-    request.reasoning_effort = request.reasoning_effort.or(options.effort).or(switched);
+    let effort = request.reasoning_effort.or(options.effort).or(switched);
+    // No Cargo knows a higher one.
+    request.reasoning_effort = effort.map(|effort| if effort == "max" { "xhigh".to_owned() } else { effort });
     request.max_reasoning_tokens = request.max_reasoning_tokens.or(options.max_tokens);
     request
 }

@@ -2,7 +2,7 @@
 
 use island_protocol::{
     chat::{ChatMessage, ChatRequest, FunctionCall, ReasoningOptions, ToolCall},
-    messages::{InputMessage, MessagesRequest, ThinkingOptions, Tool, ToolChoice},
+    messages::{InputMessage, MessagesRequest, OutputConfig, ThinkingOptions, Tool, ToolChoice},
     problem::Code,
 };
 use serde_json::{Value, json};
@@ -21,7 +21,10 @@ pub(super) fn chat(request: MessagesRequest) -> Result<ChatRequest, ApiError> {
         let must = "of blocks that its role may have, each with its fields";
         messages.extend(converted(input).ok_or_else(|| invalid(&format!("messages.{index}.content"), must))?);
     }
-    let (reasoning_effort, reasoning) = thinking(request.thinking);
+    let OutputConfig { effort, format } = request.output_config.unwrap_or_default();
+    let (reasoning_effort, reasoning) = thinking(request.thinking, effort);
+    let tools =
+        request.tools.map(|tools| tools.into_iter().enumerate().map(function).collect::<Result<_, _>>());
     let at_most_one_call = request.tool_choice.as_ref().and_then(|choice| choice.disable_parallel_tool_use);
     Ok(ChatRequest {
         model: request.model,
@@ -32,9 +35,10 @@ pub(super) fn chat(request: MessagesRequest) -> Result<ChatRequest, ApiError> {
         top_k: request.top_k,
         stop: request.stop_sequences.map(|stops| json!(stops)),
         stream: request.stream,
-        tools: request.tools.map(|tools| tools.into_iter().map(function).collect()),
+        tools: tools.transpose()?,
         tool_choice: request.tool_choice.map(choice),
         parallel_tool_calls: at_most_one_call.map(|at_most_one| !at_most_one),
+        response_format: format.as_ref().map(form),
         reasoning_effort,
         reasoning,
         preferences: request.preferences,
@@ -139,8 +143,18 @@ fn address(source: &Value) -> Option<String> {
     }
 }
 
-fn function(Tool { name, description, input_schema }: Tool) -> Value {
-    json!({"type": "function", "function": {"name": name, "description": description, "parameters": input_schema}})
+/// A function in the form of the chat API. A description that is absent stays so: templates write `null` as a text.
+fn function((index, Tool { name, description, input_schema }): (usize, Tool)) -> Result<Value, ApiError> {
+    if !input_schema.is_object() {
+        let must = "a function with its input_schema: this server has no tools of its own";
+        return Err(invalid(&format!("tools.{index}"), must));
+    }
+    let mut function = json!({"name": name});
+    if let Some(description) = description {
+        function["description"] = description.into();
+    }
+    function["parameters"] = input_schema;
+    Ok(json!({"type": "function", "function": function}))
 }
 
 fn choice(ToolChoice { kind, name, .. }: ToolChoice) -> Value {
@@ -151,14 +165,22 @@ fn choice(ToolChoice { kind, name, .. }: ToolChoice) -> Value {
     }
 }
 
-/// Effort and options. Without the field a model of this API does not reason.
-fn thinking(options: Option<ThinkingOptions>) -> (Option<String>, Option<ReasoningOptions>) {
+/// A form in that of the chat API, which has a name.
+fn form(format: &Value) -> Value {
+    json!({"type": "json_schema", "json_schema": {"name": "reply", "schema": format["schema"]}})
+}
+
+/// Effort and options. Without `thinking` a model of this API does not reason, whatever the `effort`.
+fn thinking(
+    options: Option<ThinkingOptions>,
+    effort: Option<String>,
+) -> (Option<String>, Option<ReasoningOptions>) {
     match options.filter(|options| options.kind != "disabled") {
         None => (Some("none".to_owned()), None),
         Some(ThinkingOptions { budget_tokens, .. }) => {
             let options =
                 ReasoningOptions { enabled: Some(true), max_tokens: budget_tokens, ..Default::default() };
-            (None, Some(options))
+            (effort, Some(options))
         }
     }
 }
@@ -267,6 +289,63 @@ mod tests {
             (&json!(true), &json!(1024))
         );
         assert_eq!(with(json!({"thinking": {"type": "disabled"}}))["reasoning_effort"], "none");
+    }
+
+    #[test]
+    fn a_function_needs_no_description_and_a_tool_of_the_server_is_refused() {
+        let of = |tool: Value| {
+            let body = json!({
+                "model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "tools": [tool],
+            });
+            let converted = chat(serde_json::from_value(body).expect("a request"));
+            converted.map(|chat| json!(chat.tools)).map_err(|error| error.body().error.param)
+        };
+        let schema = json!({"type": "object"});
+        let function = json!({"name": "look", "parameters": schema});
+        assert_eq!(
+            of(json!({"name": "look", "input_schema": schema})),
+            Ok(json!([{"type": "function", "function": function}]))
+        );
+        let search = json!({"type": "web_search_20260318", "name": "web_search", "max_uses": 2});
+        assert_eq!(of(search), Err(Some("tools.0".to_owned())));
+    }
+
+    #[test]
+    fn the_form_and_the_effort_of_a_reply_are_mapped() {
+        let with = |thinking: Value, output: Value| {
+            convert(json!({
+                "model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}],
+                "thinking": thinking, "output_config": output,
+            }))
+        };
+        let schema = json!({"type": "object", "properties": {"place": {"type": "string"}}});
+        let formed = with(Value::Null, json!({"format": {"type": "json_schema", "schema": schema}}));
+        assert_eq!(
+            formed["response_format"],
+            json!({"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}})
+        );
+        for effort in ["low", "xhigh", "max"] {
+            let output = json!({"effort": effort, "format": null});
+            let thought = with(json!({"type": "adaptive"}), output.clone());
+            assert_eq!(thought["reasoning_effort"], effort);
+            assert_eq!(thought["reasoning"]["enabled"], true);
+            assert_eq!(thought["response_format"], Value::Null);
+            assert_eq!(with(Value::Null, output)["reasoning_effort"], "none", "it does not reason");
+        }
+    }
+
+    #[test]
+    fn a_form_without_a_schema_and_an_unknown_effort_are_refused() {
+        let parse = |output: Value| {
+            let messages = json!([{"role": "user", "content": "hi"}]);
+            let body = json!({"model": "m", "max_tokens": 5, "messages": messages, "output_config": output});
+            crate::api::body::fields(body).parse::<MessagesRequest>()
+        };
+        assert!(parse(json!({"effort": "high", "format": {"type": "json_schema", "schema": {}}})).is_ok());
+        assert!(parse(json!(null)).is_ok() && parse(json!({"effort": null, "format": null})).is_ok());
+        assert!(parse(json!({"effort": "most"})).is_err());
+        assert!(parse(json!({"format": {"type": "json_schema"}})).is_err());
+        assert!(parse(json!({"format": {"type": "text"}})).is_err());
     }
 
     #[test]

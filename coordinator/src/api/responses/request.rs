@@ -5,7 +5,7 @@ use island_protocol::{
     problem::Code,
     responses::{ResponseRequest, TextOptions},
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::api::ApiError;
 
@@ -134,15 +134,17 @@ fn content(content: &Value) -> Option<Value> {
     parts.iter().map(part).collect::<Option<Vec<Value>>>().map(Value::Array)
 }
 
-/// A function in the form of the chat API.
+/// A function in the form of the chat API. A field that is absent stays so: templates write `null` as a text.
 fn function((index, tool): (usize, Value)) -> Result<Value, ApiError> {
     if tool["type"] != "function" || !tool["name"].is_string() {
         let message = "a tool must be a function with a name: this server has no tools of its own";
         return Err(invalid(&format!("tools.{index}"), message));
     }
-    Ok(json!({"type": "function", "function": {
-        "name": tool["name"], "description": tool["description"], "parameters": tool["parameters"],
-    }}))
+    let given = |field: &str| tool.get(field).filter(|value| !value.is_null()).cloned();
+    let fields = ["name", "description", "parameters"].into_iter();
+    let function: Map<String, Value> =
+        fields.filter_map(|field| Some((field.to_owned(), given(field)?))).collect();
+    Ok(json!({"type": "function", "function": function}))
 }
 
 fn choice(choice: Value) -> Value {
@@ -219,7 +221,8 @@ mod tests {
             converted["response_format"],
             json!({"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}})
         );
-        assert_eq!(converted["tools"][0]["function"]["name"], "f");
+        let function = json!({"name": "f", "parameters": {"type": "object"}});
+        assert_eq!(converted["tools"][0]["function"], function, "without a description");
         assert_eq!(converted["tool_choice"], json!({"type": "function", "function": {"name": "f"}}));
         assert_eq!((&converted["logprobs"], &converted["top_logprobs"]), (&json!(true), &json!(2)));
         assert_eq!(converted["parallel_tool_calls"], json!(false));

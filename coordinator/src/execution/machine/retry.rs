@@ -30,12 +30,27 @@ pub(super) enum Delivered {
     Final,
 }
 
+/// Whether an owner handed the attempt back.
+pub(super) fn is_handed_back(failure: &Failure) -> bool {
+    failure.fault == Fault::Interrupted && failure.code == FailureCode::HandedBack
+}
+
 /// Whether another attempt may follow a failed one: never for the job's own fault, and never if the consumer would
-/// receive output twice. Attempts that an owner handed back do not count as failures, but are limited too.
-pub(super) fn may_retry(failure: &Failure, delivered: Delivered, attempt: u32, retries: u32) -> bool {
-    let handed_back = failure.fault == Fault::Interrupted && failure.code == FailureCode::HandedBack;
-    let limit = if handed_back { retries.saturating_add(HAND_BACKS) } else { retries };
-    failure.fault != Fault::Job && delivered != Delivered::Final && attempt <= limit
+/// receive output twice. Attempts that an owner handed back do not count as failures, but are limited too;
+/// `hand_backs` is the number of those before this one.
+pub(super) fn may_retry(
+    failure: &Failure,
+    delivered: Delivered,
+    attempt: u32,
+    hand_backs: u32,
+    retries: u32,
+) -> bool {
+    let is_within_limit = if is_handed_back(failure) {
+        attempt <= retries.saturating_add(HAND_BACKS)
+    } else {
+        attempt.saturating_sub(hand_backs) <= retries
+    };
+    failure.fault != Fault::Job && delivered != Delivered::Final && is_within_limit
 }
 
 /// Whether a grammar enforces the form of the whole reply to an input: a required format, or a call that must be made.
@@ -80,7 +95,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn output_is_never_delivered_twice(attempt in 1_u32..9, retries in 0_u32..5) {
+        fn output_is_never_delivered_twice(attempt in 1_u32..9, hand_backs in 0_u32..8, retries in 0_u32..5) {
+            let may_retry = |failure: &Failure, delivered, attempt, retries| {
+                may_retry(failure, delivered, attempt, hand_backs, retries)
+            };
             let failure = |fault, code| Failure { fault, code, message: String::new() };
             let back = failure(Fault::Interrupted, FailureCode::HandedBack);
             for fault in [Fault::Job, Fault::Host, Fault::Interrupted] {
@@ -90,7 +108,8 @@ mod tests {
             for delivered in [Delivered::Nothing, Delivered::Beginning] {
                 prop_assert!(!may_retry(&failure(Fault::Job, FailureCode::CargoFailed), delivered, attempt, retries));
                 let lost = failure(Fault::Host, FailureCode::IslandLost);
-                prop_assert_eq!(may_retry(&lost, delivered, attempt, retries), attempt <= retries);
+                let failed = attempt.saturating_sub(hand_backs);
+                prop_assert_eq!(may_retry(&lost, delivered, attempt, retries), failed <= retries);
                 prop_assert_eq!(may_retry(&back, delivered, attempt, retries), attempt <= retries + HAND_BACKS);
             }
         }

@@ -201,6 +201,51 @@ fn a_job_that_no_island_accepts_ends_after_the_wait() {
 }
 
 #[test]
+fn a_reply_that_no_island_continues_in_time_costs_nothing() {
+    let mut driven = Driven::new();
+    driven.step(Input::Begin);
+    let key = driven.run_on(host(1));
+    driven.write_words(host(1), key, 30);
+    driven.step(Input::Lost { key });
+    driven.committed();
+    driven.ms = 60_000 + TIME_LIMIT_MS as u64 - 1;
+    assert!(driven.tick().is_empty());
+    driven.ms += 1;
+    let effects = driven.tick();
+    let ended = end(&effects);
+    assert_eq!(ended.status, JobStatus::Failed, "the consumer has reached no limit");
+    let code = ended.end.error.as_ref().map(|error| error.code.as_str());
+    assert_eq!(code, Some(FailureCode::IslandLost.as_str()));
+    assert_eq!(ended.end.usage.credits_used, Some(MicroCredits::ZERO));
+    assert!(ended.shares.is_empty(), "{:?}", ended.shares);
+}
+
+#[test]
+fn what_owners_hand_back_does_not_count_as_a_failure() {
+    let mut driven = Driven::new();
+    driven.step(Input::Begin);
+    for _ in 0..=TERMS.retries {
+        let key = driven.run_on(host(1));
+        let failure = Failure::interrupted(FailureCode::HandedBack, "the owner is back");
+        let n = driven.machine.transcript.log().next();
+        let events = vec![Numbered { n, event: AttemptEvent::Ended { outcome: Outcome::failed(failure) } }];
+        let output = Output { v: FABRIC_VERSION, key, events };
+        let effects = driven.step(Input::Output { host: host(1), output, reply: None });
+        assert!(matches!(effects.last(), Some(Effect::Write(Write::Attempt(_)))), "{effects:?}");
+        driven.committed();
+    }
+    for _ in 0..TERMS.retries {
+        let key = driven.run_on(host(2));
+        let effects = driven.step(Input::Lost { key });
+        assert!(matches!(effects.last(), Some(Effect::Write(Write::Attempt(_)))), "{effects:?}");
+        driven.committed();
+    }
+    let key = driven.run_on(host(2));
+    let effects = driven.step(Input::Lost { key });
+    assert_eq!(end(&effects).status, JobStatus::Failed, "the failures are limited all the same");
+}
+
+#[test]
 fn steps_of_the_system_clock_end_nothing() {
     let mut driven = Driven::new();
     driven.step(Input::Begin);
