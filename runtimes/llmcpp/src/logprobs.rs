@@ -13,15 +13,15 @@ const LOWEST: f64 = -9999.0;
 /// Probabilities of tokens whose text was not sent yet.
 #[derive(Debug, Default)]
 pub struct Pending {
-    /// Each with the length of the text that became complete with it, bytes. It is not that of its own bytes where these are a part of a
-    /// character, or none.
+    /// Each with the length of the text of the answer that became complete with it, bytes. It is not that of its own bytes where these are a
+    /// part of a character or of what may be a delimiter, or none.
     tokens: VecDeque<(usize, TokenLogprob)>,
     /// Bytes of sent text that belong to no token yet.
     sent: usize,
 }
 
 impl Pending {
-    /// Adds a chosen token, with which a text of this length became complete.
+    /// Adds a chosen token, with which a text of the answer of this length became complete.
     pub fn push(&mut self, probabilities: &Probabilities, vocab: &LlamaVocab<'_>, length: usize) {
         let read = |&(token, logprob): &TokenProbability| {
             let bytes = vocab.token_to_piece(token, true, None);
@@ -29,6 +29,13 @@ impl Pending {
         };
         let top_logprobs = probabilities.top.iter().map(read).collect();
         self.tokens.push_back((length, TokenLogprob { token: read(&probabilities.chosen), top_logprobs }));
+    }
+
+    /// Drops the tokens without a text at the end: with the newest one, which is not added, they are a delimiter of the reasoning.
+    pub fn leave_out(&mut self) {
+        while self.tokens.back().is_some_and(|(length, _)| *length == 0) {
+            self.tokens.pop_back();
+        }
     }
 
     /// Takes the tokens whose text is whole within what was sent, `text` included.
@@ -106,6 +113,13 @@ mod tests {
         assert_eq!(taken.iter().map(|taken| taken.token.bytes.clone()).collect::<Vec<_>>(), [vec![0xff]]);
         assert_eq!(texts(pending.take("abc")), ["ab"]);
         assert_eq!(texts(pending.take("d")), ["cd"]);
+    }
+
+    #[test]
+    fn a_delimiter_in_several_tokens_is_left_out() {
+        let mut pending = pending(&[b"Yes", b"", b""]);
+        pending.leave_out();
+        assert_eq!(texts(pending.take_all()), ["Yes"]);
     }
 
     #[test]

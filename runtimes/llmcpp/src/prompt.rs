@@ -40,11 +40,11 @@ pub fn encode(
     let parts = tools
         .iter()
         .chain(messages.iter().flat_map(|message| message.calls.iter().chain(&message.responses)));
-    let reasoning = messages.iter().filter_map(|message| message.reasoning.clone());
-    let mut parts = parts.map(ToString::to_string).chain(reasoning);
+    let texts = messages.iter().flat_map(|message| [&message.reasoning, &message.call_id, &message.name]);
+    let mut parts = parts.map(ToString::to_string).chain(texts.flatten().cloned());
     if !parts.all(|part| !part.contains(MEDIA) && is_harmless(model, &part)) {
         let refusal =
-            "a function, a call of one or a reasoning contains text that the model reads as control tokens";
+            "a function, a call, a name or a reasoning contains text that the model reads as control tokens";
         return Err(Failure::of_job(FailureCode::InvalidInput, refusal));
     }
     let rendered = model.template.render(conversation, now)?;
@@ -185,6 +185,12 @@ fn with_pictures(
     }
     if placed.len() != pictures.len() {
         let refusal = "the model's chat template does not write each picture and sound once";
+        return Err(Failure::of_job(FailureCode::ModelRejected, refusal));
+    }
+    // The logits that choose the first token of a reply are those of a token: an engine would wait for them for ever.
+    if tokens.last().is_some_and(|last| last.0 < 0) {
+        let refusal =
+            "the model's chat template writes nothing after a picture or sound at the end of a conversation";
         return Err(Failure::of_job(FailureCode::ModelRejected, refusal));
     }
     Ok((tokens, placed))

@@ -102,6 +102,16 @@ pub enum Part {
     Answer(String),
 }
 
+impl Part {
+    /// Length of its text of the answer, bytes.
+    pub fn answer_len(&self) -> usize {
+        match self {
+            Self::Reasoning(_) => 0,
+            Self::Answer(text) => text.len(),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     /// Nothing but white space.
@@ -148,6 +158,11 @@ impl Splitter {
     /// Whether a format of the answer applies to the next text.
     pub fn is_answer(&self) -> bool {
         matches!(self.state, State::Start | State::Between | State::Answer)
+    }
+
+    /// Whether the answer has not begun or is interrupted: what was pushed last is a delimiter, or white space that is left out.
+    pub fn is_outside_answer(&self) -> bool {
+        !matches!(self.state, State::Start | State::Answer)
     }
 
     /// Adds text and returns the parts that are certain.

@@ -29,8 +29,12 @@ fn cargo() -> CargoSpec {
 }
 
 async fn engine(slots: u32) -> Llmcpp {
+    engine_of(file("island-tiny-vision.gguf"), slots).await
+}
+
+async fn engine_of(path: PathBuf, slots: u32) -> Llmcpp {
     let settings = Settings {
-        path: file("island-tiny-vision.gguf"),
+        path,
         projector: Some(file("island-tiny-vision-mmproj.gguf")),
         adapter: None,
         cargo: cargo(),
@@ -210,6 +214,33 @@ async fn unreadable_pictures_are_refused() {
     assert_eq!(ask(&engine, &[user(&[png(RED), text("What color is it?")])]).await, "It is red.");
 }
 
+/// Writes a copy of the model whose chat template writes only the contents of messages.
+fn without_prompt_for_replies(path: &std::path::Path) {
+    let mut bytes = std::fs::read(file("island-tiny-vision.gguf")).expect("the model");
+    let begin = b"{% for message in messages %}";
+    let at = bytes.windows(begin.len()).position(|window| window == begin).expect("its template");
+    let length = u64::from_le_bytes(*bytes[..at].last_chunk().expect("its length")) as usize;
+    let template = "{% for message in messages %}{{ message['content'] }}{% endfor %}";
+    let fill = " ".repeat(length - "{##}".len() - template.len());
+    bytes[at..at + length].copy_from_slice(format!("{{#{fill}#}}{template}").as_bytes());
+    std::fs::write(path, bytes).expect("write");
+}
+
+#[tokio::test]
+async fn a_prompt_that_ends_with_a_picture_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("bare.gguf");
+    without_prompt_for_replies(&path);
+    let engine = engine_of(path, 1).await;
+    let ask = |parts: &[Value]| json!({"messages": [user(parts)], "max_tokens": 4});
+    let question = text("What color is it?");
+    let played = play(&engine, ask(&[question.clone(), png(RED)])).await;
+    let (code, message) = refusal(&played);
+    assert_eq!(code, FailureCode::ModelRejected);
+    assert!(message.contains("writes nothing after a picture"), "{message}");
+    assert!(play(&engine, ask(&[png(RED), question])).await.usage().prompt_tokens > 36);
+}
+
 #[tokio::test]
 async fn a_model_without_a_projector_refuses_pictures() {
     let settings = Settings {
@@ -260,6 +291,31 @@ async fn reasoning_is_apart_from_the_answer() {
     let picture = json!({"messages": [user(&[png(RED), text("What color is it?")])], "reasoning_effort": "low", "max_tokens": 60});
     let (about, answer) = parts(&play(&engine, picture).await);
     assert_eq!((about.as_str(), answer.as_str()), ("The picture shows a red circle.", "It is red."));
+}
+
+#[tokio::test]
+async fn probabilities_are_those_of_the_answer_alone() {
+    let engine = engine(1).await;
+    // The template opens the reasoning, the model does, nobody does, or a budget ends it.
+    for (question, extra) in [
+        ("What is two and three?", json!({"reasoning_effort": "high"})),
+        ("What is two and three? Think.", json!({})),
+        ("What is two and three?", json!({})),
+        ("What is two and three?", json!({"max_reasoning_tokens": 3})),
+    ] {
+        let mut input =
+            json!({"messages": [{"role": "user", "content": question}], "max_tokens": 60, "logprobs": true});
+        input.as_object_mut().expect("an object").extend(extra.as_object().expect("an object").clone());
+        let played = play(&engine, input.clone()).await;
+        let mut written = Vec::new();
+        for event in &played.events {
+            if let AttemptEvent::Token { logprobs, reasoning, .. } = event {
+                assert!(!*reasoning || logprobs.is_empty(), "{input}");
+                written.extend(logprobs.iter().flat_map(|one| one.token.bytes.clone()));
+            }
+        }
+        assert_eq!(String::from_utf8_lossy(&written), parts(&played).1, "{input}");
+    }
 }
 
 #[tokio::test]

@@ -41,7 +41,11 @@ impl Bundle {
         let (mut lengths, mut unpacked) = (BTreeMap::new(), 0);
         for_each_file(&source, &|_| (), |name, length, reader| {
             if parts.layers.contains(&name) {
-                lengths.insert(name, layer::check(unpack(reader, length)?)?);
+                let checked = layer::check(unpack(reader, length)?)?;
+                if lengths.insert(name.clone(), checked).is_some() {
+                    // Written with the length of the last one, another would end in headers that nobody has checked.
+                    return Err(ArchiveError::unsound(format!("the layer {name:?} is in it more than once")));
+                }
                 // After each layer: the rest of an image that is too large is not read.
                 unpacked = total(&parts.layers, &lengths);
                 if unpacked > most {

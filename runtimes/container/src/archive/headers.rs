@@ -20,11 +20,13 @@ pub(super) struct Headers<R> {
     content: u64,
     /// The extensions that are being read, with their length.
     extensions: Option<(Vec<u8>, usize)>,
+    /// Whether an extension or a name before the present header belongs to its entry.
+    is_extended: bool,
 }
 
 impl<R> Headers<R> {
     pub(super) fn new(inner: R) -> Self {
-        Self { inner, header: Vec::with_capacity(BLOCK), content: 0, extensions: None }
+        Self { inner, header: Vec::with_capacity(BLOCK), content: 0, extensions: None, is_extended: false }
     }
 
     /// Takes bytes in the order of the file, at most to the end of the present header or content.
@@ -56,11 +58,18 @@ impl<R> Headers<R> {
             return Ok(());
         }
         let (size, kind) = (header.entry_size()?, header.entry_type());
+        // In the first format, a file whose name ends like that of a folder is one.
+        let has_folder_name = header.path_bytes().last().is_none_or(|&last| last == b'/');
+        let may_be_folder = header.as_old().linkflag == [0] && (has_folder_name || self.is_extended);
         let is_extension = matches!(kind, EntryType::XHeader | EntryType::XGlobalHeader);
         let is_name = matches!(kind, EntryType::GNULongName | EntryType::GNULongLink);
         if (is_extension || is_name) && size > MAX_LEN {
             return Err(invalid("a name or an extension in it is too long"));
         }
+        if size > 0 && (is_without_content(kind) || may_be_folder) {
+            return Err(invalid("a folder, a link or a device in it has a length"));
+        }
+        self.is_extended = is_extension || is_name;
         if kind == EntryType::GNUSparse {
             // Further headers follow it, whose number it does not state.
             return Err(invalid("it contains a sparse file"));
@@ -80,6 +89,20 @@ impl<R: Read> Read for Headers<R> {
         self.take(&into[..read])?;
         Ok(read)
     }
+}
+
+/// Whether entries of a type have no content. Of the length that a header states all the same, some readers skip as many bytes, and others none, so
+/// that they disagree on what is a header.
+fn is_without_content(kind: EntryType) -> bool {
+    matches!(
+        kind,
+        EntryType::Link
+            | EntryType::Symlink
+            | EntryType::Char
+            | EntryType::Block
+            | EntryType::Directory
+            | EntryType::Fifo
+    )
 }
 
 /// An extension may state another length than the header, so that readers disagree on what is a header.
@@ -147,6 +170,35 @@ mod tests {
         assert!(read(&tar.concat()).is_err());
         let harmless = entry(EntryType::XHeader, 12, b"12 path=abc\n");
         assert_eq!(read(&harmless).expect("a path"), harmless);
+    }
+
+    #[test]
+    fn what_has_no_content_cannot_hide_a_header() {
+        let hidden = entry(EntryType::GNUSparse, 0, b"");
+        for kind in [
+            EntryType::Link,
+            EntryType::Symlink,
+            EntryType::Char,
+            EntryType::Block,
+            EntryType::Directory,
+            EntryType::Fifo,
+        ] {
+            let empty = entry(kind, 0, b"");
+            assert_eq!(read(&empty).expect("no length"), empty, "{kind:?}");
+            assert!(read(&entry(kind, BLOCK as u64, &hidden)).is_err(), "{kind:?}");
+        }
+        let old = |name: &[u8]| {
+            let mut header = Header::new_old();
+            header.as_old_mut().name[..name.len()].copy_from_slice(name);
+            header.set_size(BLOCK as u64);
+            header.set_cksum();
+            [header.as_bytes().as_slice(), hidden.as_slice()].concat()
+        };
+        let file = old(b"x");
+        assert_eq!(read(&file).expect("a file of the first format"), file);
+        assert!(read(&old(b"x/")).is_err(), "other readers take it for a folder");
+        let renamed = [entry(EntryType::XHeader, 12, b"12 path=abc\n"), file].concat();
+        assert!(read(&renamed).is_err(), "its name may end like that of a folder");
     }
 
     proptest! {

@@ -191,6 +191,30 @@ fn a_layer_counts_as_often_as_the_image_names_it() {
 }
 
 #[test]
+fn a_layer_that_is_there_twice_is_rejected() {
+    let config = json!({"rootfs": {"type": "layers", "diff_ids": ["sha256:00"]}}).to_string();
+    let manifest = json!([{"Config": "config.json", "Layers": ["layer.tar"]}]).to_string();
+    // Cut to the length of the short one, the long one ends in a manifest with the tag of another image.
+    let tagged = json!([{"Config": "config.json", "RepoTags": ["debian:latest"], "Layers": ["layer.tar"]}]);
+    let hidden = Tar::default().file("manifest.json", 0o644, tagged.to_string().as_bytes());
+    let hidden = hidden.and_then(Tar::finish).expect("a tar");
+    let short = rootfs();
+    let content = [vec![0; short.len() - 512], hidden].concat();
+    let long = Tar::default().file("x", 0o644, &content).and_then(Tar::finish).expect("a tar");
+    for second in ["layer.tar", "./layer.tar"] {
+        let archive = Tar::default()
+            .file("manifest.json", 0o644, manifest.as_bytes())
+            .and_then(|tar| tar.file("config.json", 0o644, config.as_bytes()))
+            .and_then(|tar| tar.file("layer.tar", 0o644, &long))
+            .and_then(|tar| tar.file(second, 0o644, &short))
+            .and_then(Tar::finish)
+            .expect("a tar");
+        let error = rewritten(&archive).expect_err("two layers of one name");
+        assert!(error.is_of_file() && error.to_string().contains("more than once"), "{error}");
+    }
+}
+
+#[test]
 fn devices_in_dev_are_accepted() {
     let tar = Tar::default()
         .entry("./dev/null", tar::EntryType::Char, 0o666, &[])

@@ -187,13 +187,21 @@ impl Slot {
         let is_delimiter =
             model.delimiters.contains(&token) || (self.calls.is_some() && model.call_marks.contains(&token));
         let characters = self.characters.push(&vocab.token_to_piece(token, is_delimiter, None));
-        if in_answer && let Some(probabilities) = self.sampler.probabilities(context, row, token) {
-            self.logprobs.push(&probabilities, &vocab, characters.len());
-        }
+        let has_text = !characters.is_empty();
         let parts = match &mut self.reasoning {
             Some(reasoning) => reasoning.splitter.push(&characters),
             None => vec![Part::Answer(characters)],
         };
+        if in_answer && let Some(probabilities) = self.sampler.probabilities(context, row, token) {
+            let length = parts.iter().map(Part::answer_len).sum();
+            let is_outside =
+                self.reasoning.as_ref().is_some_and(|reasoning| reasoning.splitter.is_outside_answer());
+            if has_text && length == 0 && is_outside {
+                self.logprobs.leave_out();
+            } else {
+                self.logprobs.push(&probabilities, &vocab, length);
+            }
+        }
         if self.send_parts(parts) {
             return Some(FinishReason::Stop);
         }
