@@ -242,18 +242,27 @@ impl Governor {
     /// Evaluates until stopped, and makes the supervisor enforce the result.
     pub async fn run(&self, supervisor: Arc<Supervisor>, stop: CancellationToken) {
         let mut load = self.load.clone();
+        let mut is_ordered = false;
         loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                () = self.refresh_presence() => {}
+            // An order is enforced before the login manager is asked.
+            if !is_ordered {
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return,
+                    () = self.refresh_presence() => {}
+                }
             }
             self.evaluate();
             let stance = self.stance.latest();
-            tokio::select! {
+            // Workers that are stopped have some seconds for it. An order that arrives meanwhile does not wait for their ends.
+            is_ordered = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                () = supervisor.enforce(&stance) => {}
+                () = supervisor.enforce(&stance) => false,
+                () = self.changed.notified() => true,
+            };
+            if is_ordered {
+                continue;
             }
             // A worker that was starting while the others were stopped is found by the next evaluation.
             let leaves = matches!(stance.verdict, Verdict::Leave { .. }) || !stance.paused_gpus.is_empty();
@@ -325,8 +334,16 @@ impl Governor {
 
 #[cfg(test)]
 mod tests {
+    use island_protocol::cargo::RuntimeType;
+    use tokio::sync::mpsc;
+
     use super::*;
-    use crate::policy::Cause;
+    use crate::{
+        policy::Cause,
+        pool::ModelKey,
+        testing,
+        worker::{Command, WorkerExit, WorkerHandle, WorkerState},
+    };
 
     fn governor(state: &Path) -> Governor {
         Governor::load(Rules::default(), state, true, watch::channel(Arc::new(Sample::default())).1)
@@ -444,6 +461,43 @@ mod tests {
         assert!(!governor.presence.lock().was_asked(), "the order is enforced first");
         governor.refresh_presence().await;
         assert!(governor.presence.lock().was_asked());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_order_does_not_wait_for_the_ends_of_workers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (_samples, load) = watch::channel(Arc::new(Sample::default()));
+        let (_fabric, supervisor) = testing::supervisor(folder.path(), load).await;
+        let mut cargo = testing::assignment(1, 1).cargo;
+        (cargo.runtime_type, cargo.engine) = (RuntimeType::Container, serde_json::Value::Null);
+        let key = ModelKey::of(&cargo, None);
+        let (_lives, state) = watch::channel(WorkerState::Ready);
+        // It waits for its daemon, which removes none of its containers.
+        let (slow, mut to_slow) = WorkerHandle::in_state(cargo.clone(), Vec::new(), state.clone());
+        supervisor.pool().list(key.clone(), slow);
+        let governor = Arc::new(governor(folder.path()));
+        let pause = OwnerOrder::Pause { until: None };
+        governor.set_order(pause).expect("stored");
+        let (evaluating, stop) = (Arc::clone(&governor), CancellationToken::new());
+        let (enforced, stopped) = (Arc::clone(&supervisor), stop.clone());
+        let evaluated = tokio::spawn(async move { evaluating.run(enforced, stopped).await });
+        stopped_by(&mut to_slow).await;
+        // It was starting while the other one was stopped.
+        let (late, mut to_late) = WorkerHandle::in_state(cargo, Vec::new(), state);
+        supervisor.pool().list(key, late);
+        governor.set_order(pause).expect("stored");
+        stopped_by(&mut to_late).await;
+        while let Ok(command) = to_slow.try_recv() {
+            let is_killed = matches!(command, Command::Kill(WorkerExit::Stalled));
+            assert!(!is_killed, "the order waited until the time of the slow one was over");
+        }
+        stop.cancel();
+        evaluated.await.expect("no panic");
+    }
+
+    /// Waits until a worker is stopped at once.
+    async fn stopped_by(commands: &mut mpsc::UnboundedReceiver<Command>) {
+        while !matches!(commands.recv().await.expect("the pool lists it"), Command::Stop { now: true }) {}
     }
 
     #[test]

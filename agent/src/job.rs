@@ -14,7 +14,7 @@ use island_protocol::{
     FABRIC_VERSION,
     cargo::CargoSpec,
     event::{AttemptEvent, Numbered},
-    fabric::Status,
+    fabric::{Assignment, Status},
     ids::AttemptKey,
     job::{Failure, FailureCode, Fault, Outcome},
 };
@@ -32,7 +32,7 @@ use crate::{
     earnings::Earnings,
     egress::{EgressMount, EgressMounts, beside},
     fabric::Fabric,
-    pool::Pool,
+    pool::{ModelKey, Pool},
     report,
     spool::{Spool, SpoolError},
     worker::{Command, WorkerClaim, WorkerExit, WorkerHandle},
@@ -95,9 +95,12 @@ pub fn job_space(cargo: &CargoSpec) -> u64 {
 /// Runs an attempt until its end is committed or the coordinator drops it.
 pub async fn run(mut context: JobContext, held: Option<RecoveredAttempt>) {
     let (attempt, fabric) = (Arc::clone(&context.attempt), Arc::clone(&context.fabric));
-    let earnings = Arc::clone(&context.earnings);
+    let (earnings, pool) = (Arc::clone(&context.earnings), Arc::clone(&context.pool));
     let execute = async {
-        if let Err(failure) = context.execute(held).await {
+        let own_worker = OwnWorker { pool: &pool, assignment: attempt.assignment() };
+        let executed = context.execute(held).await;
+        drop(own_worker);
+        if let Err(failure) = executed {
             let outcome = Outcome::failed(failure);
             attempt.end(AttemptEvent::Ended { outcome });
         }
@@ -216,9 +219,6 @@ impl JobContext {
         // Before the list of connections, which is appended when `exit` is dropped.
         self.pool.collect_log(visit.worker(), self.attempt.key());
         self.replace_if_failed(visit.worker());
-        if assignment.isolated {
-            drop(self.pool.end(visit.worker()));
-        }
         done
     }
 
@@ -239,9 +239,6 @@ impl JobContext {
         // Before the list of connections, which is appended when `exit` is dropped.
         self.pool.collect_log(visit.worker(), self.attempt.key());
         self.replace_if_failed(visit.worker());
-        if self.attempt.assignment().isolated {
-            drop(self.pool.end(visit.worker()));
-        }
         done
     }
 
@@ -293,6 +290,8 @@ impl JobContext {
                         return Ok(());
                     }
                 }
+                // Its task, which keeps the sender of the events, waits for its end.
+                () = worker.hung() => return Err(broken_by(worker).await),
                 () = &mut grace, if told_to_end => {
                     let ends_worker = is_alone(worker.stats().jobs);
                     tracing::warn!(%key, instance = %worker.instance, ends_worker, "an engine did not end a cancelled attempt");
@@ -381,6 +380,21 @@ impl JobContext {
     }
 }
 
+/// The worker of an isolated attempt, if it is one: no other job can use it. On drop it is ended, also if the attempt was cancelled before it
+/// ran, or dropped.
+struct OwnWorker<'a> {
+    pool: &'a Pool,
+    assignment: &'a Assignment,
+}
+
+impl Drop for OwnWorker<'_> {
+    fn drop(&mut self) {
+        if self.assignment.isolated {
+            self.pool.end_of(&ModelKey::of_attempt(self.assignment));
+        }
+    }
+}
+
 /// An attempt in a worker, from the command that starts or adopts it. On drop, releases what the worker's task holds for the attempt, and
 /// cancels the attempt in the worker unless it has ended there.
 struct RunGuard<'a> {
@@ -417,7 +431,7 @@ fn is_alone(jobs: u32) -> bool {
 }
 
 async fn broken_by(worker: &WorkerHandle) -> Broken {
-    let death = worker.death().await;
+    let death = worker.loss().await;
     Broken::Worker { failure: death.failure(), retry: death.is_worth_a_retry() }
 }
 
@@ -442,7 +456,79 @@ fn spool_failure(error: &SpoolError) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use island_protocol::{egress::Egress, ids::InstanceId};
+    use island_runtimes_worker::launch::GpuGrant;
+    use tokio::sync::watch;
+
     use super::*;
+    use crate::{identity::Identity, inventory::meter::Sample, policy::Stance, testing, worker::WorkerState};
+
+    /// What the task of an attempt uses, over a folder and without a connection.
+    async fn context(folder: &Path, assignment: Assignment) -> JobContext {
+        let (_samples, load) = watch::channel(Arc::new(Sample::default()));
+        let (_stances, stance) = watch::channel(Stance::default());
+        let identity = Identity::load_or_create(folder, testing::host).expect("an identity");
+        let spool = Spool::open(folder, assignment.key, 1).expect("a spool");
+        let now = clock::boot_ms();
+        JobContext {
+            attempt: AttemptHandle::new(assignment, spool, now, now),
+            cache: Cache::open(testing::cache(folder)).expect("a cache"),
+            api_url: "http://127.0.0.1:9".into(),
+            derived: Arc::new(Derived::new(folder.join("derived"), folder.join("adopted"), true)),
+            egress_mounts: Arc::new(EgressMounts::new(
+                folder.join("egress"),
+                folder.join("job-logs"),
+                Egress::None,
+                "none".into(),
+                Arc::default(),
+            )),
+            earnings: Arc::new(Earnings::load(folder)),
+            pool: testing::pool(folder, load, stance).await,
+            fabric: Fabric::new(Arc::new(identity), InstanceId(uuid::Uuid::nil())),
+            trace: Span::default(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_does_not_wait_for_the_end_of_a_worker_that_hangs() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let context = context(folder.path(), testing::assignment(1, 1)).await;
+        let cargo = context.attempt.assignment().cargo.clone();
+        let (_lives, state) = watch::channel(WorkerState::Ready);
+        // Its task waits for its end, and keeps the command with the sender of the job's events.
+        let (worker, _commands) = WorkerHandle::in_state(cargo.clone(), vec![GpuGrant::default()], state);
+        worker.slots.add_permits(1);
+        let files = Files::default();
+        let run = context.run_in(&files, WorkerClaim::new(Arc::clone(&worker), &cargo));
+        let hang = async {
+            while context.attempt.state() != AttemptState::Running {
+                tokio::task::yield_now().await;
+            }
+            worker.note_hang();
+        };
+        let both = Box::pin(async { tokio::join!(run, hang) });
+        let (ended, ()) = tokio::time::timeout(Duration::from_mins(1), both).await.expect("it ends");
+        let Err(Broken::Worker { failure, retry: true }) = ended else { panic!("{ended:?}") };
+        assert_eq!(failure.code, FailureCode::RuntimeStalled);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_waits_for_memory_is_one_job_of_its_model() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut assignment = testing::assignment(1, 1);
+        // More than any machine has.
+        assignment.cargo.required_ram_mb = 1 << 40;
+        let key = ModelKey::of_attempt(&assignment);
+        let context = context(folder.path(), assignment).await;
+        let Err(Broken::Failed(failure)) = context.acquire(&Files::default()).await else {
+            panic!("there is no memory for it")
+        };
+        assert_eq!(failure.code, FailureCode::OutOfMemory);
+        let jobs = context.pool.demand_for(&key);
+        assert!((0.9..=1.0).contains(&jobs), "its tries count as {jobs} jobs");
+    }
 
     #[test]
     fn failures_of_an_engine_are_distinguished_from_those_of_jobs() {

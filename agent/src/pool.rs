@@ -241,6 +241,23 @@ impl Pool {
         self.sandbox().map(|report| report.level)
     }
 
+    /// Counts a job with this key. Called once for each, however often it tries to get a worker.
+    pub fn note_demand(&self, key: &ModelKey) {
+        self.model_demand().note(key.clone(), Instant::now());
+    }
+
+    /// Jobs with this key, weighted by age.
+    #[cfg(test)]
+    pub(crate) fn demand_for(&self, key: &ModelKey) -> f64 {
+        self.model_demand().of(key, Instant::now())
+    }
+
+    /// Lists a worker that this pool did not start.
+    #[cfg(test)]
+    pub(crate) fn list(&self, key: ModelKey, worker: Arc<WorkerHandle>) {
+        self.lock().push((key, worker));
+    }
+
     /// Returns a claim on the worker of `key`, which is started if it does not run. It may still be loading.
     pub async fn acquire(
         self: &Arc<Self>,
@@ -248,7 +265,6 @@ impl Pool {
         cargo: &CargoSpec,
         artifacts: &BTreeMap<String, PathBuf>,
     ) -> Result<WorkerClaim, AcquireError> {
-        self.model_demand().note(key.clone(), Instant::now());
         // Until the job has a claim on its worker.
         let _promise = self.make_room_for_job(cargo).await?;
         self.warm_containers.lock().note(cargo, Instant::now());
@@ -279,7 +295,7 @@ impl Pool {
     /// A claim on the worker of a key, if it runs. Counted under the lock: a worker is either claimed or stopped for its memory.
     fn claim(&self, key: &ModelKey, cargo: &CargoSpec) -> Option<WorkerClaim> {
         let workers = self.lock();
-        let (_, worker) = workers.iter().find(|(other, worker)| other == key && !worker.is_gone())?;
+        let (_, worker) = workers.iter().find(|(other, worker)| other == key && accepts_jobs(worker))?;
         Some(WorkerClaim::new(Arc::clone(worker), cargo))
     }
 
@@ -534,13 +550,18 @@ impl Pool {
 
     fn find(&self, key: &ModelKey) -> Option<Arc<WorkerHandle>> {
         let workers = self.lock();
-        let found = workers.iter().find(|(other, worker)| other == key && !worker.is_gone());
+        let found = workers.iter().find(|(other, worker)| other == key && accepts_jobs(worker));
         found.map(|(_, worker)| Arc::clone(worker))
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(ModelKey, Arc<WorkerHandle>)>> {
         self.workers.lock()
     }
+}
+
+/// Whether a job may be given to a worker, which may still load its model.
+fn accepts_jobs(worker: &WorkerHandle) -> bool {
+    !worker.is_gone() && !worker.hangs()
 }
 
 /// Whether the process of a worker uses a GPU. GPUs of containers are used by other processes.
@@ -595,7 +616,7 @@ mod tests {
     use island_runtimes_worker::launch::GpuGrant;
 
     use super::*;
-    use crate::testing;
+    use crate::{testing, worker::WorkerState};
 
     #[test]
     fn a_key_depends_on_files_and_settings() {
@@ -639,6 +660,25 @@ mod tests {
             assert_eq!(matches!(commands.try_recv(), Ok(Command::Stop { now: false })), !is_kept);
             assert_eq!(pool.workers().len(), 1, "its memory is still counted, and a pause still ends it");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_hangs_while_it_loads_keeps_no_other_one_from_loading() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (_samples, load) = tokio::sync::watch::channel(Arc::new(Sample::default()));
+        let (_stances, stance) = tokio::sync::watch::channel(Stance::default());
+        let pool = testing::pool(folder.path(), load, stance).await;
+        let cargo = testing::assignment(1, 1).cargo;
+        let key = ModelKey::of(&cargo, None);
+        let (_lives, state) = tokio::sync::watch::channel(WorkerState::Loading { done: 0, total: 0 });
+        let (worker, _commands) = WorkerHandle::in_state(cargo.clone(), vec![GpuGrant::default()], state);
+        *pool.lock() = vec![(key.clone(), Arc::clone(&worker))];
+        drop(pool.claim(&key, &cargo).expect("jobs wait until it is loaded"));
+        worker.note_hang();
+        let loaded = tokio::time::timeout(Duration::from_mins(1), worker.loaded());
+        loaded.await.expect("the next model may be loaded onto the GPUs");
+        assert!(pool.claim(&key, &cargo).is_none(), "a job of this model gets a new worker");
+        assert_eq!(pool.workers().len(), 1, "its memory is still counted");
     }
 
     #[test]

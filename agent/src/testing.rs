@@ -28,6 +28,11 @@ use crate::{
     supervisor::{Parts, Supervisor},
 };
 
+/// The id of a new Island.
+pub(crate) fn host() -> HostId {
+    HostId(uuid::Uuid::new_v4())
+}
+
 /// Settings of a cache in a folder, without a hub.
 pub(crate) fn cache(folder: &Path) -> CacheConfig {
     CacheConfig {
@@ -72,7 +77,7 @@ pub(crate) async fn supervisor(
     folder: &Path,
     load: watch::Receiver<Arc<Sample>>,
 ) -> (Arc<Fabric>, Arc<Supervisor>) {
-    let identity = Identity::load_or_create(folder, || HostId(uuid::Uuid::new_v4())).expect("an identity");
+    let identity = Identity::load_or_create(folder, host).expect("an identity");
     let fabric = Fabric::new(Arc::new(identity), InstanceId(uuid::Uuid::new_v4()));
     let (_, stance) = watch::channel(Stance::default());
     let parts = Parts {

@@ -29,10 +29,15 @@ use tokio::{
     sync::{Semaphore, mpsc, watch},
     time::Instant,
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::attempt::handle::AttemptHandle;
 
 pub use task::{WorkerTask, run};
+
+/// Time to wait for the end of a worker that was killed. A process that hangs in a driver ends only when the driver lets it, and nothing else may
+/// wait for that.
+pub(crate) const KILL_GRACE: Duration = Duration::from_secs(2);
 
 /// Commands to the task of a worker.
 #[derive(Debug)]
@@ -202,8 +207,6 @@ pub struct WorkerStats {
     pub claimed_mb: u64,
     /// Since when it has allocated more memory than it may; `None` if it has not.
     pub over_since: Option<Instant>,
-    /// Whether it was killed and has not ended in time, as a process that hangs in a driver.
-    pub hangs: bool,
     /// Attempts whose events its task forwards.
     pub held: u32,
     /// Resident memory as it reports it, megabytes.
@@ -225,7 +228,6 @@ impl WorkerStats {
             jobs: 0,
             claimed_mb: 0,
             over_since: None,
-            hangs: false,
             held: 0,
             rss_mb: 0,
             vram_mb: 0,
@@ -255,12 +257,16 @@ pub struct WorkerHandle {
     state: watch::Receiver<WorkerState>,
     stats: Mutex<WorkerStats>,
     sandbox: Mutex<Option<SandboxReport>>,
+    /// Triggered when it was killed and has not ended in time.
+    hung: CancellationToken,
 }
 
 impl WorkerHandle {
-    /// Sends a command. Does nothing if the worker is gone.
+    /// Sends a command. Does nothing if the worker is gone, or hangs: its task reads no more commands, and they would be kept for ever.
     pub fn send(&self, command: Command) {
-        let _ = self.commands.send(command);
+        if !self.hangs() {
+            let _ = self.commands.send(command);
+        }
     }
 
     /// Follows its state.
@@ -283,10 +289,15 @@ impl WorkerHandle {
         self.state.latest() == WorkerState::Ready
     }
 
-    /// Waits until it is ready or has ended.
+    /// Waits until it is ready, has ended or hangs.
     pub async fn loaded(&self) {
-        // An error means that it has ended.
-        let _ = self.state().wait_for(|state| !matches!(state, WorkerState::Loading { .. })).await;
+        let mut state = self.state();
+        tokio::select! {
+            biased;
+            () = self.hung() => {}
+            // An error means that it has ended.
+            _ = state.wait_for(|state| !matches!(state, WorkerState::Loading { .. })) => {}
+        }
     }
 
     /// The measurements.
@@ -308,9 +319,24 @@ impl WorkerHandle {
         since.map_or(Duration::ZERO, |since| now.duration_since(since))
     }
 
+    /// Whether it was killed and has not ended in time, as a process that hangs in a driver. It keeps its memory, and nothing waits for it.
+    pub fn hangs(&self) -> bool {
+        self.hung.is_cancelled()
+    }
+
+    /// Waits until it hangs.
+    pub async fn hung(&self) {
+        self.hung.cancelled().await;
+    }
+
     /// Notes that it was killed and has not ended in time.
     pub(crate) fn note_hang(&self) {
-        self.stats_mut().hangs = true;
+        if !self.hangs() {
+            tracing::error!(instance = %self.instance, pid = self.pid, "a worker that was killed does not end");
+        }
+        self.hung.cancel();
+        // Jobs that wait for a slot get another worker.
+        self.slots.close();
     }
 
     /// Its resident memory, megabytes: as the kernel reports it, or what it reports itself where the system hides it.
@@ -332,6 +358,15 @@ impl WorkerHandle {
         match gone {
             Ok(WorkerState::Gone(death)) => death,
             _ => WorkerExit::Stopped,
+        }
+    }
+
+    /// Waits until its jobs are lost, and returns why: it has ended, or it hangs.
+    pub async fn loss(&self) -> WorkerExit {
+        tokio::select! {
+            biased;
+            death = self.death() => death,
+            () = self.hung() => WorkerExit::Stalled,
         }
     }
 
@@ -433,6 +468,7 @@ impl WorkerHandle {
             state,
             stats: WorkerStats::new(Instant::now()).into(),
             sandbox: None.into(),
+            hung: CancellationToken::new(),
         };
         (Arc::new(handle), received)
     }

@@ -16,6 +16,7 @@ use island_protocol::{
     digest::Digest,
 };
 use reqwest::Url;
+use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -132,6 +133,13 @@ struct Inner {
     busy: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
 
+/// Permission to download an address: in this process, and on this machine, which is given up first.
+#[derive(Debug)]
+struct Turn {
+    _on_this_machine: File,
+    _in_this_process: OwnedMutexGuard<()>,
+}
+
 impl Cache {
     /// Opens or creates the cache, which downloads from any host.
     pub fn open(config: CacheConfig) -> Result<Self, OpenError> {
@@ -176,12 +184,13 @@ impl Cache {
             return Ok(pinned);
         }
         let busy = self.0.busy(&artifact.url);
-        let _in_this_process = tokio::select! {
+        let in_this_process = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(GetError::Cancelled),
-            turn = busy.lock() => turn,
+            turn = busy.lock_owned() => turn,
         };
-        let _on_this_machine = self.0.lock(&artifact.url, cancel).await?;
+        let on_this_machine = self.0.lock(&artifact.url, cancel).await?;
+        let turn = Arc::new(Turn { _on_this_machine: on_this_machine, _in_this_process: in_this_process });
         if let Some(pinned) = self.here(artifact, &progress, cancel).await {
             return Ok(pinned);
         }
@@ -190,7 +199,7 @@ impl Cache {
         {
             return Ok(pinned);
         }
-        self.fetch(artifact, &address, &progress, cancel).await
+        self.fetch(artifact, &address, &progress, cancel, &turn).await
     }
 
     /// Whether a file is in the cache's own folder.
@@ -306,6 +315,7 @@ impl Cache {
         address: &Address,
         progress: &Arc<Progress>,
         cancel: &CancellationToken,
+        turn: &Arc<Turn>,
     ) -> Result<Pinned, GetError> {
         if self.0.config.offline {
             return Err(unavailable(artifact, "downloads are disabled on this Island"));
@@ -333,7 +343,7 @@ impl Cache {
             part.set_of_use(false);
             return Err(error);
         }
-        let kept = self.keep(&path, &fetched, cancel).await;
+        let kept = self.keep(&path, &fetched, cancel, turn).await;
         let kept = kept.inspect_err(|error| part.set_of_use(error.leaves_partial()))?;
         Part::remove(&path);
         let pinned = self.pin(kept, progress, cancel).await?;
@@ -347,6 +357,7 @@ impl Cache {
         part: &Path,
         fetched: &Fetched,
         cancel: &CancellationToken,
+        turn: &Arc<Turn>,
     ) -> Result<PathBuf, GetError> {
         let (from, to) = (part.to_owned(), self.0.layout.blob(fetched.digest));
         let (markers, blobs, digest) = (self.0.layout.markers(), self.0.layout.blobs(), fetched.digest);
@@ -356,8 +367,10 @@ impl Cache {
         let from = synced.map_err(|source| GetError::Write { path: part.to_owned(), source })?;
         // A count of the held bytes must find the file exactly once.
         let exclusive = self.0.space.lock_exclusively(cancel).await?;
+        // Also if this is dropped: until the file is moved, nobody else may use the partial file of its address.
+        let turn = Arc::clone(turn);
         let moved = tokio::task::spawn_blocking(move || {
-            let _exclusive = exclusive;
+            let (_exclusive, _turn) = (exclusive, turn);
             move_to(&from, &target)?;
             File::open(blobs)?.sync_all()?;
             local::remember(&markers, &target, digest)

@@ -125,7 +125,10 @@ pub fn judge(
     let release: Release = serde_json::from_str(&manifest.release).map_err(malformed)?;
     let record = remembered(&manifest, &release, trust, record, now)?;
     let verdict = choose(release, trust, &record, installed)?;
-    Ok((verdict, record))
+    let is_due = matches!(verdict, Verdict::Install { .. });
+    // Without an update that waits for jobs, the next one waits as long as the first.
+    let busy_since = record.busy_since.filter(|_| is_due);
+    Ok((verdict, Record { busy_since, ..record }))
 }
 
 fn remembered(

@@ -70,6 +70,20 @@ fn a_valid_release_is_installed_once_and_recorded() {
 }
 
 #[test]
+fn a_wait_for_jobs_ends_with_the_update_that_waits() {
+    let waits = Record { busy_since: Some(NOW - DAY), ..Record::default() };
+    let (verdict, record) = judged(&release(), &waits).expect("good");
+    assert!(matches!(verdict, Verdict::Install { .. }));
+    assert_eq!(record.busy_since, Some(NOW - DAY), "it still waits");
+    // Its owner installed it by hand: a release in some months has to wait for jobs again.
+    let by_hand = judge(&signed(&release(), &[1]), &trust(&[1], 1), &waits, &version("0.2.0"), NOW);
+    let (verdict, record) = by_hand.expect("good");
+    assert_eq!((verdict, record.busy_since), (Verdict::UpToDate, None));
+    let failed = Record { failed: [version("0.2.0")].into(), ..waits };
+    assert_eq!(judged(&release(), &failed).expect("good").1.busy_since, None);
+}
+
+#[test]
 fn arbitrary_software_is_refused() {
     let manifest = |keys: &[u8]| signed(&release(), keys);
     let made = |bytes: &[u8], trust: &Trust| {

@@ -123,9 +123,10 @@ impl JobContext {
         Broken::Failed(self.attempt.reason().unwrap_or_else(|| artifacts::failure(error)))
     }
 
-    async fn acquire(&self, files: &Files) -> Result<WorkerClaim, Broken> {
+    pub(super) async fn acquire(&self, files: &Files) -> Result<WorkerClaim, Broken> {
         let assignment = self.attempt.assignment();
         let model = ModelKey::of(&assignment.cargo, assignment.isolated.then_some(assignment.key));
+        self.pool.note_demand(&model);
         for looks_left in (0..LOOKS).rev() {
             match self.pool.acquire(&model, &assignment.cargo, &files.paths).await {
                 Ok(visit) => return Ok(visit),
@@ -161,8 +162,12 @@ impl JobContext {
                     }
                 }
             }
-            if state.changed().await.is_err() {
-                return Err(super::broken_by(worker).await);
+            tokio::select! {
+                biased;
+                changed = state.changed() => if changed.is_err() {
+                    return Err(super::broken_by(worker).await);
+                },
+                () = worker.hung() => return Err(super::broken_by(worker).await),
             }
         }
     }

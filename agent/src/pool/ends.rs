@@ -7,15 +7,12 @@ use island_runtimes_worker::host::Process;
 use tokio::task::JoinHandle;
 
 use super::{ModelKey, Pool};
-use crate::worker::{Command, WorkerExit, WorkerHandle};
+use crate::worker::{Command, KILL_GRACE, WorkerExit, WorkerHandle};
 
 /// Time a worker has to stop before it is killed.
 pub(super) const STOP_GRACE: Duration = Duration::from_secs(10);
 /// The same if the owner requires the machine at once.
 const LEAVE_GRACE: Duration = Duration::from_millis(400);
-/// Time to wait for the end of a worker that was killed. A process that hangs in a driver ends only when the driver lets it, and nothing else may
-/// wait for that.
-const KILL_GRACE: Duration = Duration::from_secs(2);
 
 impl Pool {
     /// Gives no further job to these workers. Returns `None`, and changes nothing, if one of them has a job by now. They stay on the list until
@@ -36,27 +33,34 @@ impl Pool {
     /// Ends a worker that gets no further job and has none, or only one that ends now: as it does itself, or by force. This continues if the
     /// result is dropped, as with the job for which its memory is needed.
     pub fn end(&self, worker: &Arc<WorkerHandle>) -> JoinHandle<()> {
-        self.end_within(worker, STOP_GRACE)
+        self.end_within(worker, STOP_GRACE, false)
     }
 
-    fn end_within(&self, worker: &Arc<WorkerHandle>, grace: Duration) -> JoinHandle<()> {
-        worker.send(Command::Stop { now: false });
+    /// Ends the worker of this key, if it runs. The key must be that of an isolated attempt, which has ended.
+    pub fn end_of(&self, key: &ModelKey) {
+        if let Some(worker) = self.find(key) {
+            drop(self.end(&worker));
+        }
+    }
+
+    fn end_within(&self, worker: &Arc<WorkerHandle>, grace: Duration, now: bool) -> JoinHandle<()> {
+        worker.send(Command::Stop { now });
         let worker = Arc::clone(worker);
         self.tasks.spawn(async move { await_end(&worker, grace).await })
     }
 
-    /// Stops these workers at once, because the owner requires the machine or a GPU. Workers of containers have time to remove those.
+    /// Stops these workers at once, because the owner requires the machine or a GPU. Workers of containers have time to remove those. This
+    /// continues if the result is dropped, as when the owner gives another order meanwhile.
     pub async fn stop_now(&self, which: impl Fn(&WorkerHandle) -> bool) {
-        let workers: Vec<_> = self.workers().into_iter().filter(|worker| which(worker)).collect();
-        for worker in &workers {
-            worker.send(Command::Stop { now: true });
-        }
-        let gone = workers.iter().map(|worker| async move {
+        let workers = self.workers();
+        let ends = workers.iter().filter(|worker| which(worker)).map(|worker| {
             let has_containers = worker.launch.cargo.runtime_type == RuntimeType::Container;
             let grace = if has_containers { STOP_GRACE } else { LEAVE_GRACE };
-            await_end(worker, grace).await;
+            self.end_within(worker, grace, true)
         });
-        futures::future::join_all(gone).await;
+        // All of them are stopped before the first is waited for.
+        let ends: Vec<_> = ends.collect();
+        futures::future::join_all(ends).await;
     }
 
     /// Stops every worker; when this returns, no process remains but those that hang.
@@ -72,7 +76,7 @@ impl Pool {
         futures::future::join_all(workers.iter().map(|worker| await_end(worker, grace))).await;
         self.tasks.close();
         self.stopping.cancel();
-        if workers.iter().any(|worker| worker.stats().hangs) {
+        if workers.iter().any(|worker| worker.hangs()) {
             // The task of such a worker waits for its end.
             let _ = tokio::time::timeout(grace, self.tasks.wait()).await;
         } else {
@@ -92,13 +96,12 @@ pub(super) async fn end_unknown(mut process: Process) {
 /// Waits for the end of a worker that was stopped, and kills it after this time.
 async fn await_end(worker: &WorkerHandle, grace: Duration) {
     // One that hangs was waited for before.
-    if worker.stats().hangs || tokio::time::timeout(grace, worker.death()).await.is_ok() {
+    if worker.hangs() || tokio::time::timeout(grace, worker.death()).await.is_ok() {
         return;
     }
     worker.send(Command::Kill(WorkerExit::Stalled));
     if tokio::time::timeout(KILL_GRACE, worker.death()).await.is_err() {
         worker.note_hang();
-        tracing::error!(instance = %worker.instance, pid = worker.pid, "a worker that was killed does not end");
     }
 }
 
@@ -149,7 +152,7 @@ mod tests {
         let (worker, mut commands) =
             WorkerHandle::in_state(testing::assignment(1, 1).cargo, Vec::new(), state);
         // As with a job that is cancelled while it waits for memory.
-        drop(pool.end_within(&worker, Duration::ZERO));
+        drop(pool.end_within(&worker, Duration::ZERO, false));
         assert!(matches!(commands.recv().await, Some(Command::Stop { now: false })));
         assert!(matches!(commands.recv().await, Some(Command::Kill(WorkerExit::Stalled))));
     }
@@ -190,7 +193,7 @@ mod tests {
         stopped.expect("the owner's rules are evaluated again");
         assert!(matches!(commands.recv().await, Some(Command::Stop { now: true })));
         assert!(matches!(commands.recv().await, Some(Command::Kill(WorkerExit::Stalled))));
-        assert!(worker.stats().hangs);
+        assert!(worker.hangs());
         // The task that waits for its end.
         pool.tasks.spawn(std::future::pending::<()>());
         let stopped = pool.stop_all_within(Duration::ZERO);

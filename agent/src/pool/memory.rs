@@ -142,7 +142,7 @@ impl Pool {
             let ends: Vec<_> = ends.collect();
             futures::future::join_all(ends).await;
             // One that hangs keeps its memory, and is not chosen again.
-            if !leaving.iter().any(|worker| worker.stats().hangs) {
+            if !leaving.iter().any(|worker| worker.hangs()) {
                 return Ok((machine, choice));
             }
         }
@@ -252,7 +252,7 @@ impl Pool {
                 demand: model_demand.of(key, now),
             }
         };
-        let may_end = |worker: &WorkerHandle| worker.is_ready() && !worker.stats().hangs;
+        let may_end = |worker: &WorkerHandle| worker.is_ready() && !worker.hangs();
         self.lock().iter().filter(|(_, worker)| may_end(worker)).map(candidate).collect()
     }
 }

@@ -19,7 +19,9 @@ pub(super) fn list(entries: &[Entry], workers: &[Arc<WorkerHandle>]) -> Vec<Host
         vram_mb: 0,
     });
     let mut models: BTreeMap<String, HostModel> = on_disk.map(|model| (model.url.clone(), model)).collect();
-    let loaded = |worker: &&Arc<WorkerHandle>| worker.is_ready() && !worker.launch.cargo.is_shared();
+    let loaded = |worker: &&Arc<WorkerHandle>| {
+        worker.is_ready() && !worker.hangs() && !worker.launch.cargo.is_shared()
+    };
     for worker in workers.iter().filter(loaded) {
         let artifacts = &worker.launch.cargo.artifacts;
         let largest =

@@ -15,9 +15,10 @@ use tokio::{
     sync::{Semaphore, mpsc, watch},
     time::{Instant, sleep_until},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    Command, Sink, WorkerExit, WorkerHandle, WorkerState, WorkerStats,
+    Command, KILL_GRACE, Sink, WorkerExit, WorkerHandle, WorkerState, WorkerStats,
     reports::{self, FrameRate, MAX_NAMED_JOBS},
     stall::{RunTime, StallDetector},
     turns::{Turn, Turns},
@@ -76,6 +77,7 @@ impl WorkerHandle {
             state,
             stats: WorkerStats::new(now).into(),
             sandbox: None.into(),
+            hung: CancellationToken::new(),
         });
         let (commands, frames) = worker.connection.split();
         let task = WorkerTask {
@@ -284,8 +286,18 @@ impl WorkerTask {
 
     async fn kill(&mut self) -> std::io::Result<Exit> {
         self.process.kill()?;
-        self.process.wait().await
+        after_kill(&self.handle, self.process.wait()).await
     }
+}
+
+/// Waits for the end of a process that was killed, and notes meanwhile if it hangs: its jobs do not wait for that.
+async fn after_kill<T>(handle: &WorkerHandle, end: impl Future<Output = T>) -> T {
+    tokio::pin!(end);
+    if let Ok(ended) = tokio::time::timeout(KILL_GRACE, end.as_mut()).await {
+        return ended;
+    }
+    handle.note_hang();
+    end.await
 }
 
 enum Next {
@@ -332,5 +344,23 @@ pub async fn run(mut task: WorkerTask) {
             Next::Detach => return,
             Next::End => return task.end().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_does_not_end_when_it_is_killed_hangs() {
+        let (worker, _commands) = WorkerHandle::without_process(testing::assignment(1, 1).cargo);
+        assert_eq!(after_kill(&worker, std::future::ready(7)).await, 7);
+        assert!(!worker.hangs());
+        // As a process in a driver that hangs.
+        let end = after_kill(&worker, std::future::pending::<()>());
+        tokio::time::timeout(2 * KILL_GRACE, end).await.expect_err("its task waits for it");
+        assert!(worker.hangs());
+        assert!(worker.slots.is_closed(), "no job waits for a slot in it");
     }
 }

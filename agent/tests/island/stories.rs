@@ -263,6 +263,31 @@ async fn a_worker_of_one_isolated_job_ends_with_it_also_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_worker_of_one_isolated_job_ends_also_if_the_job_never_ran_in_it() {
+    let island = Island::start().await;
+    let mut job = assignment(json!({"prompt": "a", "max_tokens": 5}));
+    job.isolated = true;
+    job.cargo.engine = json!({"simulated": true, "load_ms": 600_000});
+    let key = island.run(&job).await;
+    wait_for("its worker", || (!island.workers().is_empty()).then_some(())).await;
+    island.coordinator.cancel(island.host, key).await;
+    let events = island.coordinator.end(key).await;
+    assert_eq!(failure(&events), (Fault::Interrupted, FailureCode::CancelledByUser));
+    wait_for("the worker's end", || island.workers().is_empty().then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_worker_of_one_isolated_job_ends_also_if_the_job_is_dropped() {
+    let island = Island::with_lease(1500).await;
+    let mut job = assignment(json!({"prompt": "x", "max_tokens": 100_000, "delay_ms": 10}));
+    job.isolated = true;
+    let key = island.run(&job).await;
+    island.coordinator.tokens(key, 3).await;
+    island.coordinator.seen().denied.insert(key);
+    wait_for("the worker's end", || island.workers().is_empty().then_some(())).await;
+}
+
+#[tokio::test]
 async fn a_hint_to_preload_is_followed_only_if_the_coordinator_signed_it() {
     let island = Island::start().await;
     let hint = |slug: &str| {
