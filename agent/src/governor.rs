@@ -273,13 +273,13 @@ impl Governor {
             } else {
                 WATCHED
             };
-            tokio::select! {
+            is_ordered = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                () = self.changed.notified() => {}
-                Ok(()) = load.changed() => {}
-                () = tokio::time::sleep(every) => {}
-            }
+                () = self.changed.notified() => true,
+                Ok(()) = load.changed() => false,
+                () = tokio::time::sleep(every) => false,
+            };
         }
     }
 

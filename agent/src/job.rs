@@ -243,12 +243,16 @@ impl JobContext {
     }
 
     /// Replaces the worker if the attempt ended with a failure of its engine.
-    fn replace_if_failed(&self, worker: &WorkerHandle) {
+    fn replace_if_failed(&self, worker: &Arc<WorkerHandle>) {
         let end = self.attempt.with_spool(|spool| spool.end().cloned());
         if let Some(AttemptEvent::Ended { outcome: Outcome::Failed { failure, .. } }) = end
             && is_of_the_engine(&failure)
         {
             self.pool.replace_failed(worker);
+            if self.attempt.assignment().isolated {
+                // By now it may not be listed under its key, by which [`OwnWorker`] finds it.
+                drop(self.pool.end(worker));
+            }
         }
     }
 
@@ -512,6 +516,27 @@ mod tests {
         let (ended, ()) = tokio::time::timeout(Duration::from_mins(1), both).await.expect("it ends");
         let Err(Broken::Worker { failure, retry: true }) = ended else { panic!("{ended:?}") };
         assert_eq!(failure.code, FailureCode::RuntimeStalled);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_of_an_isolated_job_is_killed_also_if_its_engine_failed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut assignment = testing::assignment(1, 1);
+        assignment.isolated = true;
+        let (key, cargo) = (ModelKey::of_attempt(&assignment), assignment.cargo.clone());
+        let context = context(folder.path(), assignment).await;
+        let (_lives, state) = watch::channel(WorkerState::Ready);
+        // It was taken over, and does not stop.
+        let (worker, mut commands) = WorkerHandle::in_state(cargo, vec![GpuGrant::default()], state);
+        context.pool.list(key, Arc::clone(&worker));
+        let failure = Failure::of_host(FailureCode::RuntimeCrashed, "the device is lost");
+        context.attempt.end(AttemptEvent::Ended { outcome: Outcome::failed(failure) });
+        let own_worker = OwnWorker { pool: &context.pool, assignment: context.attempt.assignment() };
+        context.replace_if_failed(&worker);
+        drop(own_worker);
+        let killed =
+            async { while !matches!(commands.recv().await, Some(Command::Kill(WorkerExit::Stalled))) {} };
+        tokio::time::timeout(Duration::from_mins(1), killed).await.expect("it is killed");
     }
 
     #[tokio::test(start_paused = true)]

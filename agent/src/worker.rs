@@ -8,7 +8,11 @@ pub mod stall;
 mod task;
 mod turns;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use island_daemon::latest::Latest;
 use island_protocol::{
@@ -259,6 +263,8 @@ pub struct WorkerHandle {
     sandbox: Mutex<Option<SandboxReport>>,
     /// Triggered when it was killed and has not ended in time.
     hung: CancellationToken,
+    /// Why its task ends it, from before it is killed.
+    end_reason: OnceLock<WorkerExit>,
 }
 
 impl WorkerHandle {
@@ -366,7 +372,7 @@ impl WorkerHandle {
         tokio::select! {
             biased;
             death = self.death() => death,
-            () = self.hung() => WorkerExit::Stalled,
+            () = self.hung() => self.end_reason.get().cloned().unwrap_or(WorkerExit::Stalled),
         }
     }
 
@@ -469,6 +475,7 @@ impl WorkerHandle {
             stats: WorkerStats::new(Instant::now()).into(),
             sandbox: None.into(),
             hung: CancellationToken::new(),
+            end_reason: OnceLock::new(),
         };
         (Arc::new(handle), received)
     }

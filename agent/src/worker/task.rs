@@ -1,6 +1,11 @@
 //! The task of one worker.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use island_daemon::chain::Chain;
 use island_protocol::ids::AttemptKey;
@@ -78,6 +83,7 @@ impl WorkerHandle {
             stats: WorkerStats::new(now).into(),
             sandbox: None.into(),
             hung: CancellationToken::new(),
+            end_reason: OnceLock::new(),
         });
         let (commands, frames) = worker.connection.split();
         let task = WorkerTask {
@@ -261,6 +267,10 @@ impl WorkerTask {
     /// Makes sure that the process has ended, and returns how.
     pub async fn end(mut self) {
         let told_to = self.exit_reason.is_some();
+        if let Some(reason) = &self.exit_reason {
+            // Its jobs are told this one also if it hangs: some reasons are final.
+            let _ = self.handle.end_reason.set(reason.clone());
+        }
         // After a crash the socket closes a moment before the process can be waited for.
         let grace = if told_to { Duration::ZERO } else { TERM_GRACE };
         let exit = match tokio::time::timeout(grace, self.process.wait()).await {
@@ -362,5 +372,16 @@ mod tests {
         tokio::time::timeout(2 * KILL_GRACE, end).await.expect_err("its task waits for it");
         assert!(worker.hangs());
         assert!(worker.slots.is_closed(), "no job waits for a slot in it");
+    }
+
+    #[tokio::test]
+    async fn jobs_in_a_worker_that_hangs_are_told_why_it_was_killed() {
+        let cargo = testing::assignment(1, 1).cargo;
+        let (_lives, state) = watch::channel(WorkerState::Ready);
+        let (worker, _commands) = WorkerHandle::in_state(cargo, Vec::new(), state);
+        worker.note_hang();
+        assert_eq!(worker.loss().await, WorkerExit::Stalled, "nothing else is known");
+        worker.end_reason.set(WorkerExit::OutputExceeded).expect("the first one");
+        assert!(!worker.loss().await.is_worth_a_retry(), "it would do the same again");
     }
 }

@@ -100,8 +100,9 @@ fn try_open() -> Result<Environment, Unavailable> {
 fn folders() -> Vec<PathBuf> {
     let program = env::current_exe().ok();
     let beside = program.as_deref().and_then(Path::parent);
-    // Cargo puts the programs of tests into a folder of its own.
-    let above = beside.filter(|folder| folder.ends_with("deps")).and_then(Path::parent);
+    // Cargo puts the programs of tests and examples into folders of their own.
+    let is_inner = |folder: &&Path| folder.ends_with("deps") || folder.ends_with("examples");
+    let above = beside.filter(is_inner).and_then(Path::parent);
     let near = |folder: &Path| [folder.to_owned(), folder.join("../lib/island")];
     beside.into_iter().chain(above).flat_map(near).collect()
 }

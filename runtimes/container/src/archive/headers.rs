@@ -18,28 +18,36 @@ pub(super) struct Headers<R> {
     header: Vec<u8>,
     /// Bytes of the present entry's content, padding included, that are still to be read.
     content: u64,
-    /// The extensions that are being read, with their length.
-    extensions: Option<(Vec<u8>, usize)>,
-    /// Whether an extension or a name before the present header belongs to its entry.
-    is_extended: bool,
+    /// The extensions or the name that are being read, with their length and type.
+    extensions: Option<(Vec<u8>, usize, EntryType)>,
+    /// Whether what is before the present header may name a folder; `None` if it names nothing.
+    may_name_folder: Option<bool>,
 }
 
 impl<R> Headers<R> {
     pub(super) fn new(inner: R) -> Self {
-        Self { inner, header: Vec::with_capacity(BLOCK), content: 0, extensions: None, is_extended: false }
+        Self { inner, header: Vec::with_capacity(BLOCK), content: 0, extensions: None, may_name_folder: None }
     }
 
     /// Takes bytes in the order of the file, at most to the end of the present header or content.
     fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.content > 0 {
             self.content -= bytes.len() as u64;
-            if let Some((read, _)) = &mut self.extensions {
+            if let Some((read, ..)) = &mut self.extensions {
                 read.extend_from_slice(bytes);
             }
             if self.content == 0
-                && let Some((read, length)) = self.extensions.take()
+                && let Some((read, length, kind)) = self.extensions.take()
             {
-                check_extensions(&read[..length])?;
+                if kind == EntryType::GNULongName {
+                    let name = read[..length].split(|&byte| byte == 0).next().unwrap_or_default();
+                    let names_folder = name.last().is_none_or(|&last| last == b'/');
+                    self.may_name_folder = Some(names_folder || self.may_name_folder == Some(true));
+                } else {
+                    check_extensions(&read[..length])?;
+                    // It may state a name.
+                    self.may_name_folder = Some(true);
+                }
             }
             return Ok(());
         }
@@ -60,7 +68,8 @@ impl<R> Headers<R> {
         let (size, kind) = (header.entry_size()?, header.entry_type());
         // In the first format, a file whose name ends like that of a folder is one.
         let has_folder_name = header.path_bytes().last().is_none_or(|&last| last == b'/');
-        let may_be_folder = header.as_old().linkflag == [0] && (has_folder_name || self.is_extended);
+        let may_be_folder =
+            header.as_old().linkflag == [0] && self.may_name_folder.unwrap_or(has_folder_name);
         let is_extension = matches!(kind, EntryType::XHeader | EntryType::XGlobalHeader);
         let is_name = matches!(kind, EntryType::GNULongName | EntryType::GNULongLink);
         if (is_extension || is_name) && size > MAX_LEN {
@@ -69,14 +78,17 @@ impl<R> Headers<R> {
         if size > 0 && (is_without_content(kind) || may_be_folder) {
             return Err(invalid("a folder, a link or a device in it has a length"));
         }
-        self.is_extended = is_extension || is_name;
+        if !is_extension && !is_name {
+            self.may_name_folder = None;
+        }
         if kind == EntryType::GNUSparse {
             // Further headers follow it, whose number it does not state.
             return Err(invalid("it contains a sparse file"));
         }
         self.content =
             size.checked_next_multiple_of(BLOCK as u64).ok_or_else(|| invalid("a file in it is too long"))?;
-        self.extensions = (is_extension && size > 0).then(|| (Vec::new(), size as usize));
+        let is_read = (is_extension || kind == EntryType::GNULongName) && size > 0;
+        self.extensions = is_read.then(|| (Vec::new(), size as usize, kind));
         Ok(())
     }
 }
@@ -199,6 +211,12 @@ mod tests {
         assert!(read(&old(b"x/")).is_err(), "other readers take it for a folder");
         let renamed = [entry(EntryType::XHeader, 12, b"12 path=abc\n"), file].concat();
         assert!(read(&renamed).is_err(), "its name may end like that of a folder");
+        // As the crate `tar` writes a file with a long name whose type its user does not set.
+        let long = |name: &[u8]| [entry(EntryType::GNULongName, name.len() as u64, name), old(b"x")].concat();
+        assert_eq!(read(&long(b"abc\0")).expect("a file"), long(b"abc\0"));
+        for name in [&b"abc/\0"[..], b"abc/", b"abc/\0d", b"\0"] {
+            assert!(read(&long(name)).is_err(), "{name:?}");
+        }
     }
 
     proptest! {
