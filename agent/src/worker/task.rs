@@ -268,7 +268,7 @@ impl WorkerTask {
     pub async fn end(mut self) {
         let told_to = self.exit_reason.is_some();
         if let Some(reason) = &self.exit_reason {
-            // Its jobs are told this one also if it hangs: some reasons are final.
+            // Its jobs end with this one also if it hangs: some reasons are final.
             let _ = self.handle.end_reason.set(reason.clone());
         }
         // After a crash the socket closes a moment before the process can be waited for.
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn jobs_in_a_worker_that_hangs_are_told_why_it_was_killed() {
+    async fn jobs_in_a_worker_that_hangs_fail_with_the_reason_of_its_end() {
         let cargo = testing::assignment(1, 1).cargo;
         let (_lives, state) = watch::channel(WorkerState::Ready);
         let (worker, _commands) = WorkerHandle::in_state(cargo, Vec::new(), state);

@@ -107,7 +107,10 @@ fn check_kinds(config: &Value) -> Result<(), EngineError> {
     }
     values::read(CONFIG.file, config, "num_labels", values::count)?;
     let names = values::read(CONFIG.file, config, "id2label", Value::as_object)?;
-    match names.into_iter().flatten().find(|(id, name)| id.parse::<i64>().is_err() || !name.is_string()) {
+    // The reference takes any name; those of some published models are numbers.
+    let is_known =
+        |id: &str, name: &Value| id.parse::<i64>().is_ok() && (name.is_string() || name.is_number());
+    match names.into_iter().flatten().find(|(id, name)| !is_known(id, name)) {
         Some((id, name)) => Err(unsupported(CONFIG.file, &format!("id2label.{id}"), name)),
         None => Ok(()),
     }
@@ -147,8 +150,9 @@ mod tests {
             let refused = opened(&json!({key: value})).expect_err("another kind");
             assert_eq!(refused, format!("config.json: {key} = {value} is not supported"));
         }
-        let number = opened(&json!({"id2label": {"0": 7}})).expect_err("no name");
-        assert_eq!(number, "config.json: id2label.0 = 7 is not supported");
+        assert_eq!(opened(&json!({"id2label": {"0": 0, "1": 1}, "label2id": {"0": 0, "1": 1}})), Ok(()));
+        let list = opened(&json!({"id2label": {"0": ["A"]}})).expect_err("no name");
+        assert_eq!(list, "config.json: id2label.0 = [\"A\"] is not supported");
         let name = opened(&json!({"id2label": {"A": "B"}})).expect_err("no class");
         assert_eq!(name, "config.json: id2label.A = \"B\" is not supported");
     }

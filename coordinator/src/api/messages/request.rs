@@ -23,6 +23,12 @@ pub(super) fn chat(request: MessagesRequest) -> Result<ChatRequest, ApiError> {
     }
     let OutputConfig { effort, format } = request.output_config.unwrap_or_default();
     let (reasoning_effort, reasoning) = thinking(request.thinking, effort);
+    let may_call = request.tools.as_ref().is_some_and(|tools| !tools.is_empty())
+        && request.tool_choice.as_ref().is_none_or(|choice| choice.kind == "auto");
+    if format.is_some() && may_call {
+        // The form holds for every reply, and a call does not have it.
+        return Err(invalid("output_config.format", "absent where the model may call a tool"));
+    }
     let tools =
         request.tools.map(|tools| tools.into_iter().enumerate().map(function).collect::<Result<_, _>>());
     let at_most_one_call = request.tool_choice.as_ref().and_then(|choice| choice.disable_parallel_tool_use);
@@ -331,6 +337,25 @@ mod tests {
             assert_eq!(thought["reasoning"]["enabled"], true);
             assert_eq!(thought["response_format"], Value::Null);
             assert_eq!(with(Value::Null, output)["reasoning_effort"], "none", "it does not reason");
+        }
+    }
+
+    #[test]
+    fn a_form_is_refused_where_the_model_may_call_a_tool() {
+        let of = |choice: Value| {
+            let body = json!({
+                "model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}],
+                "tools": [{"name": "look", "input_schema": {"type": "object"}}], "tool_choice": choice,
+                "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
+            });
+            let converted = chat(serde_json::from_value(body).expect("a request"));
+            converted.map(drop).map_err(|error| error.body().error.param)
+        };
+        for choice in [Value::Null, json!({"type": "auto"})] {
+            assert_eq!(of(choice), Err(Some("output_config.format".to_owned())));
+        }
+        for choice in ["any", "none"] {
+            assert_eq!(of(json!({"type": choice})), Ok(()), "{choice}");
         }
     }
 

@@ -203,6 +203,10 @@ mod or_default {
         Ok(match Value::deserialize(deserializer)? {
             Value::Bool(true) => EarlyStopping::Full,
             Value::Bool(false) | Value::Null => EarlyStopping::Likely,
+            // The library's check takes them for true and false, and its search compares with `True` itself.
+            Value::Number(number) if [Some(0.0), Some(1.0)].contains(&number.as_f64()) => {
+                EarlyStopping::Likely
+            }
             Value::String(word) if word == "never" => EarlyStopping::Never,
             _ => return Err(D::Error::custom("expected true, false or \"never\"")),
         })
@@ -483,6 +487,8 @@ mod tests {
         }
         let set = settings.with(&json!({"num_beams": 2, "early_stopping": "never"})).expect("known");
         assert_eq!((set.num_beams, set.early_stopping), (2, EarlyStopping::Never));
+        let set = settings.with(&json!({"early_stopping": 1})).expect("known");
+        assert_eq!(set.early_stopping, EarlyStopping::Likely);
     }
 
     #[test]

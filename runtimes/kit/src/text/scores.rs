@@ -71,10 +71,14 @@ pub fn class_count(repository: &Repository) -> usize {
     named.or_else(counted).unwrap_or(2).clamp(1, MAX_CLASSES)
 }
 
-/// The names of a model's classes, by index.
+/// The names of a model's classes, by index. A number becomes a text.
 pub fn labels(repository: &Repository, classes: usize) -> Vec<String> {
     let named = repository.config.get("id2label");
-    let name = |class: usize| named?.get(class.to_string())?.as_str().map(str::to_owned);
+    let name = |class: usize| match named?.get(class.to_string())? {
+        Value::String(name) => Some(name.clone()),
+        Value::Number(name) => Some(name.to_string()),
+        _ => None,
+    };
     (0..classes).map(|class| name(class).unwrap_or_else(|| format!("LABEL_{class}"))).collect()
 }
 
@@ -110,4 +114,20 @@ pub fn argmax(values: impl IntoIterator<Item = f32>) -> usize {
         }
     }
     best.0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, fs};
+
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_a_number_is_a_text() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("config.json");
+        fs::write(&path, r#"{"id2label": {"0": 7, "1": "B"}}"#).expect("write");
+        let repository = Repository::open(BTreeMap::from([("config.json".to_owned(), path)])).expect("known");
+        assert_eq!(labels(&repository, 3), ["7", "B", "LABEL_2"]);
+    }
 }
