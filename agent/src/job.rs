@@ -462,7 +462,7 @@ fn spool_failure(error: &SpoolError) -> Failure {
 mod tests {
     use std::path::Path;
 
-    use island_protocol::{egress::Egress, ids::InstanceId};
+    use island_protocol::ids::InstanceId;
     use island_runtimes_worker::launch::GpuGrant;
     use tokio::sync::watch;
 
@@ -480,14 +480,8 @@ mod tests {
             attempt: AttemptHandle::new(assignment, spool, now, now),
             cache: Cache::open(testing::cache(folder)).expect("a cache"),
             api_url: "http://127.0.0.1:9".into(),
-            derived: Arc::new(Derived::new(folder.join("derived"), folder.join("adopted"), true)),
-            egress_mounts: Arc::new(EgressMounts::new(
-                folder.join("egress"),
-                folder.join("job-logs"),
-                Egress::None,
-                "none".into(),
-                Arc::default(),
-            )),
+            derived: testing::derived(folder),
+            egress_mounts: testing::egress_mounts(folder),
             earnings: Arc::new(Earnings::load(folder)),
             pool: testing::pool(folder, load, stance).await,
             fabric: Fabric::new(Arc::new(identity), InstanceId(uuid::Uuid::nil())),

@@ -28,6 +28,17 @@ use crate::{
     supervisor::{Parts, Supervisor},
 };
 
+/// Files that engines derive, in a folder.
+pub(crate) fn derived(folder: &Path) -> Arc<Derived> {
+    Arc::new(Derived::new(folder.join("derived"), folder.join("adopted"), true))
+}
+
+/// The way out of containers, in a folder and without an engine that has one.
+pub(crate) fn egress_mounts(folder: &Path) -> Arc<EgressMounts> {
+    let (sockets, logs) = (folder.join("egress"), folder.join("job-logs"));
+    Arc::new(EgressMounts::new(sockets, logs, Egress::None, "none".into(), Arc::default()))
+}
+
 /// The id of a new Island.
 pub(crate) fn host() -> HostId {
     HostId(uuid::Uuid::new_v4())
@@ -85,14 +96,8 @@ pub(crate) async fn supervisor(
         capabilities: Capabilities::default(),
         cache: Cache::open(cache(folder)).expect("a cache"),
         api_url: "http://127.0.0.1:9".into(),
-        derived: Arc::new(Derived::new(folder.join("derived"), folder.join("adopted"), true)),
-        egress_mounts: Arc::new(EgressMounts::new(
-            folder.join("egress"),
-            folder.join("job-logs"),
-            Egress::None,
-            "none".into(),
-            Arc::default(),
-        )),
+        derived: derived(folder),
+        egress_mounts: egress_mounts(folder),
         pool: pool(folder, load, stance.clone()).await,
         fabric: Arc::clone(&fabric),
         journal: Journal::new(folder.join("journal")),
