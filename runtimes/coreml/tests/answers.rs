@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, io::Cursor};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use image::{ImageFormat, Rgb, RgbImage};
-use island_protocol::job::Fault;
+use island_protocol::job::{Fault, Outcome};
 use island_runtimes_api::conformance::{self, run_all};
 use serde_json::{Value, json};
 use support::{
@@ -106,6 +106,16 @@ async fn language_model_conforms() {
     ];
     let long = json!({ "prompt": "the train", "temperature": 9.0, "seed": 4 });
     run_all(&engine, &suite(&fixture, good, long, bad)).await;
+}
+
+#[tokio::test]
+async fn a_job_may_ask_for_any_number_of_tokens() {
+    let fixture = Fixture::named("llama");
+    let engine = load(&fixture).await.expect("loads");
+    let suite = suite(&fixture, Vec::new(), Value::Null, Vec::new());
+    let played = suite.play(&engine, &json!({ "prompt": "the train", "max_tokens": u64::MAX })).await;
+    let Outcome::Completed { usage, .. } = played.outcome else { panic!("{:?}", played.outcome) };
+    assert!(usage.completion_tokens > 0, "{usage:?}");
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ use crate::{
     text::prompt::{Encoder, Prompts},
     unet,
     vae::{self, Tiles},
-    weights::Element,
+    weights::{Element, Weights},
 };
 
 pub use memory::Need;
@@ -245,6 +245,20 @@ impl Model {
         memory::of_run(self, request)
     }
 
+    /// Bytes of its weights and of a request's adapters, as far as they lie in the memory that is limited: on a GPU, adapters do not.
+    pub fn bytes_with(&self, wanted: &[Adapter]) -> Result<u64, EngineError> {
+        let mut bytes = self.weights_bytes;
+        if self.networks.device().is_some() {
+            return Ok(bytes);
+        }
+        for (file, _) in adapter_files(&self.repository, wanted)? {
+            let Some(path) = self.repository.path(file) else { continue };
+            let stored = Weights::open(file, &[(file.to_owned(), path.to_owned())])?;
+            bytes += stored.numbers() * Element::F32.bytes();
+        }
+        Ok(bytes)
+    }
+
     /// Bytes of its weights.
     pub fn weights_bytes(&self) -> u64 {
         self.weights_bytes
@@ -283,13 +297,28 @@ fn read_adapters(
     wanted: &[Adapter],
 ) -> Result<Adapters, EngineError> {
     let mut adapters = Adapters::default();
-    for Adapter { name, scale } in wanted {
-        let file = adapter(repository, name)?;
+    for (file, scale) in adapter_files(repository, wanted)? {
         let Some(path) = repository.path(file) else { continue };
-        crate::lora::read((file, path.to_owned()), *scale, layers, &mut adapters)?;
+        crate::lora::read((file, path.to_owned()), scale, layers, &mut adapters)?;
         let _ = write!(adapters.key, "{file}={scale};");
     }
     Ok(adapters)
+}
+
+/// The files of adapters with their scales. One that is named several times is read once, with the sum of its scales.
+fn adapter_files<'r>(
+    repository: &'r Repository,
+    wanted: &[Adapter],
+) -> Result<Vec<(&'r str, f64)>, EngineError> {
+    let mut files: Vec<(&str, f64)> = Vec::new();
+    for Adapter { name, scale } in wanted {
+        let file = adapter(repository, name)?;
+        match files.iter_mut().find(|(known, _)| *known == file) {
+            Some((_, sum)) => *sum += scale,
+            None => files.push((file, *scale)),
+        }
+    }
+    Ok(files)
 }
 
 /// The file of an adapter: by its path, or by its name with or without the suffix.

@@ -315,3 +315,24 @@ async fn overflow_fails_the_job() {
     assert!(failure.message.contains("overflowed"), "{}", failure.message);
     assert!(!said.iter().any(|event| matches!(event, island_protocol::event::AttemptEvent::Image(_))));
 }
+
+#[test]
+fn an_adapter_that_is_named_several_times_is_in_memory_once() {
+    let model = Fixture::named("sd15").model(&On::Processor).expect("a model");
+    let named = |names: &[&str]| -> Vec<Adapter> {
+        names.iter().map(|name| Adapter { name: (*name).to_owned(), scale: 0.25 }).collect()
+    };
+    let twice = named(&["sd15-peft", "loras/sd15-peft.safetensors"]);
+    let adapters = model.adapters(&twice).expect("one file");
+    assert!(adapters.layers().count() > 0);
+    for layer in adapters.layers() {
+        let scales: Vec<f32> = adapters.of(layer).iter().map(|delta| delta.scale).collect();
+        let alone = model.adapters(&named(&["sd15-peft"])).expect("the same file");
+        assert_eq!(scales, [2.0 * alone.of(layer)[0].scale], "{layer}");
+    }
+    let bytes = |names: &[&str]| model.bytes_with(&named(names)).expect("known files");
+    assert_eq!(bytes(&[]), model.weights_bytes());
+    let once = bytes(&["sd15-peft"]);
+    assert!(once > model.weights_bytes(), "adapters take memory, too");
+    assert_eq!(bytes(&["sd15-peft", "sd15-peft.safetensors"]), once);
+}

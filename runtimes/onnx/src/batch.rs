@@ -207,8 +207,19 @@ impl Batcher {
                     *one.answer.lock() = Some(Ok(result));
                 }
             }
+            // A text may be at fault, with a token that the network lacks, for instance: the others are of other jobs.
+            Err(failure) if chosen.len() > 1 && !ends_all(failure.kind()) => {
+                for one in &chosen {
+                    *one.answer.lock() = Some(self.run_alone(&mut lane, one));
+                }
+            }
             Err(failure) => chosen.iter().for_each(|one| *one.answer.lock() = Some(Err(failure.clone()))),
         }
+    }
+
+    fn run_alone(&self, lane: &mut Lane<'_>, one: &Waiting) -> Result<RowResults, EngineError> {
+        let results = self.run_together(lane, &[&one.row], std::slice::from_ref(&one.job))?;
+        Ok(results.into_iter().next().unwrap_or_default())
     }
 
     fn run_together(
@@ -239,6 +250,11 @@ impl Batcher {
         }
         Ok(apart)
     }
+}
+
+/// Whether no text of a run that failed so can be answered: the device no longer computes, or nobody waits.
+fn ends_all(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Crashed | ErrorKind::Interrupted)
 }
 
 /// Each text's part of an output, without padding. Returns `None` if the output has no part per text: no text may get all of it.
@@ -291,9 +307,36 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
+    use island_runtimes_graph::{Resources, files::GraphFiles, library};
     use proptest::prelude::*;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
+
+    #[test]
+    fn a_text_that_cannot_be_read_fails_alone() {
+        let name = "onnx/model.onnx".to_owned();
+        let model = island_testing::workspace().join("runtimes/onnx/tests/fixtures/minilm/model");
+        let files = GraphFiles { path: model.join(&name), name, weights: Vec::new() };
+        let library = library::open().expect("the library");
+        let graph = Graph::load(library, &files, Resources::cpu(1)).expect("the graph");
+        let batcher = Batcher::new(graph, 0, "bert");
+        let answers: [Answer; 3] = std::array::from_fn(|_| Answer::default());
+        // The network has 126 tokens.
+        let texts = [vec![5, 6, 7], vec![5, 9000, 7], vec![8, 9, 10]];
+        let waiting = texts.into_iter().zip(&answers).map(|(ids, answer)| Waiting {
+            row: Row { types: vec![0; ids.len()], ids },
+            job: Stop::new(CancellationToken::new()),
+            answer: Arc::clone(answer),
+        });
+        batcher.run_some(batcher.graph().lanes().enter(), waiting.collect());
+        let [first, odd, last] = answers.map(|answer| answer.lock().take().expect("answered"));
+        assert_eq!(odd.expect_err("there is no such token").kind(), ErrorKind::InvalidModel);
+        for neighbor in [first, last] {
+            let results = neighbor.expect("it is not at fault");
+            assert_eq!(results[0].1.shape()[0], 3, "{results:?}");
+        }
+    }
 
     #[test]
     fn long_texts_are_not_batched_with_padded_short_ones() {

@@ -9,7 +9,7 @@ use island_runtimes_kit::{
     generate::Decoder,
     speech::alignment::Head,
 };
-use ndarray::{Array2, ArrayD, ArrayView2, Axis, Ix3};
+use ndarray::{Array2, ArrayD, ArrayView2, ArrayViewD, Axis, Ix3};
 use ort::value::{DynValue, Tensor};
 
 use crate::task::Loader;
@@ -173,6 +173,12 @@ impl Decoding<'_> {
 
 impl Decoder for Decoding<'_> {
     fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, EngineError> {
+        let shape = self.encoded.states.shape();
+        if shape.len() != 3 || shape[0] != 1 {
+            return Err(invalid_model(format!(
+                "the encoder's states have the shape {shape:?}, not [1, positions, width]"
+            )));
+        }
         let past = self.read.first().map_or(0, Vec::len);
         self.read.resize(self.rows, Vec::new());
         for (read, new) in self.read.iter_mut().zip(tokens.rows()) {
@@ -218,18 +224,16 @@ impl Decoder for Decoding<'_> {
     }
 
     fn reorder(&mut self, order: &[usize]) -> Result<(), EngineError> {
-        let broke =
-            |error: ort::Error| invalid_model("the decoder's cache cannot be reordered").because(error);
         if order.len() == self.rows && order.iter().enumerate().all(|(row, &from)| row == from) {
             return Ok(());
         }
         for (_, value) in &mut self.cache.own {
-            *value = rows(value, order).map_err(broke)?;
+            *value = rows(value, order)?;
         }
         if order.len() != self.rows {
             // All rows attend to the same input.
             for (_, value) in &mut self.cache.encoders {
-                *value = rows(value, &vec![0; order.len()]).map_err(broke)?;
+                *value = rows(value, &vec![0; order.len()])?;
             }
         }
         if !self.read.is_empty() {
@@ -257,14 +261,46 @@ fn replace(values: &mut Vec<(String, DynValue)>, name: String, value: DynValue) 
     }
 }
 
-/// These rows of a tensor, in this order.
-fn rows(value: &DynValue, order: &[usize]) -> ort::Result<DynValue> {
+/// These rows of a part of the cache, in this order. An error if it has no such rows: a file decides what its graph gives.
+fn rows(value: &DynValue, order: &[usize]) -> Result<DynValue, EngineError> {
+    let broke = |error: ort::Error| invalid_model("the decoder's cache cannot be reordered").because(error);
     if let Ok(halves) = value.try_extract_array::<half::f16>() {
-        return Ok(Tensor::from_array(halves.select(Axis(0), order))?.into_dyn());
+        return Ok(Tensor::from_array(select(halves, order)?).map_err(broke)?.into_dyn());
     }
-    Ok(Tensor::from_array(value.try_extract_array::<f32>()?.select(Axis(0), order))?.into_dyn())
+    let numbers = value.try_extract_array::<f32>().map_err(broke)?;
+    Ok(Tensor::from_array(select(numbers, order)?).map_err(broke)?.into_dyn())
+}
+
+fn select<T: Clone>(array: ArrayViewD<'_, T>, order: &[usize]) -> Result<ArrayD<T>, EngineError> {
+    let has = array.shape().first().copied().unwrap_or(0);
+    if order.iter().any(|&row| row >= has) {
+        return Err(invalid_model(format!(
+            "a part of the decoder's cache has the shape {:?}, not one row for each text",
+            array.shape()
+        )));
+    }
+    Ok(array.select(Axis(0), order))
 }
 
 fn repeated<T: Clone>(one: &ArrayD<T>, rows: usize) -> ArrayD<T> {
     if rows == 1 { one.clone() } else { one.select(Axis(0), &vec![0; rows]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use island_runtimes_graph::library;
+    use ndarray::{arr0, arr1};
+
+    use super::*;
+
+    #[test]
+    fn a_cache_without_rows_is_refused() {
+        library::open().expect("the library");
+        let of = |array: ArrayD<f32>| Tensor::from_array(array).expect("a tensor").into_dyn();
+        let reordered = rows(&of(arr1(&[1.0, 2.0]).into_dyn()), &[1, 0]).expect("two rows");
+        assert_eq!(floats(&reordered).expect("numbers"), arr1(&[2.0, 1.0]).into_dyn());
+        let short = rows(&of(arr1(&[1.0]).into_dyn()), &[0, 1]).expect_err("one row").message();
+        assert!(short.contains("the shape [1], not one row"), "{short}");
+        assert!(rows(&of(arr0(1.0).into_dyn()), &[0]).is_err(), "it has no rows");
+    }
 }

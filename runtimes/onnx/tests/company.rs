@@ -20,7 +20,7 @@ use island_runtimes_kit::{
 use island_runtimes_onnx::runtime::{Onnx, Settings};
 use ndarray::{ArrayD, arr0, arr1};
 use serde_json::json;
-use support::{Fixture, agree, context, settings};
+use support::{Fixture, agree, context, run_job, settings};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -89,6 +89,23 @@ fn sessions_of_a_graph_agree() {
             assert!(apart < 1e-5, "{fixture}: {apart}");
         }
     }
+}
+
+/// What a network gives for two thousand texts of thousands of tokens is tens of gigabytes.
+#[tokio::test]
+async fn the_outputs_of_many_long_texts_are_not_in_memory_at_once() {
+    let fixture = Fixture::named("minilm");
+    let (engine, watch) = fixture.load_watched(&fixture.task).await.expect("loads");
+    // Short texts of equal length, with many long ones between them.
+    let long = "boat ".repeat(600);
+    let mut texts = vec![long.as_str(); 1000];
+    (texts[0], texts[999]) = ("boat", "boat");
+    let asked = json!({ "input": texts });
+    let answer = run_job(&engine, fixture.cargo(&fixture.task), asked).await.expect("answered");
+    let embeddings = answer["embeddings"].as_array().expect("a list");
+    assert_eq!((embeddings.len(), &embeddings[0]), (1000, &embeddings[999]));
+    let first = watch.take().into_iter().find(|seen| seen.name == "input_ids").expect("a run");
+    assert_eq!(first.shape[0], 1, "the last text waits until the outputs of the first are embeddings");
 }
 
 /// Turns of a loop that take minutes.

@@ -157,7 +157,9 @@ impl Pipeline for Writer {
         let request = Request::of(input)?;
         let prompt = self.prompt(&request)?;
         let options = self.settings.with(&request.wishes)?;
-        let longest = (prompt.len() + request.max_tokens.unwrap_or(self.context)).min(self.context);
+        // A job may name any number.
+        let wanted = request.max_tokens.unwrap_or(self.context);
+        let longest = prompt.len().saturating_add(wanted).min(self.context);
         let mut conversation = Conversation {
             writer: self,
             state: self.parts.model.start()?,

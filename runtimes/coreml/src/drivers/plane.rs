@@ -10,6 +10,7 @@ use island_runtimes_kit::{
         segment::{Segment, small_enough},
     },
     pipeline::Pipeline,
+    stop,
 };
 use ndarray::{Array2, Array3, Axis, Ix3};
 use serde::Deserialize;
@@ -203,6 +204,7 @@ fn segments(map: &Array2<u32>, labels: Option<&[String]>) -> Result<Vec<Segment>
         named.unwrap_or_else(|| format!("LABEL_{class}"))
     };
     let segment = |class: u32| {
+        stop::check()?;
         Ok(Segment { label: label(class), score: None, mask: gray::mask(&map.mapv(|other| other == class))? })
     };
     present.into_iter().map(segment).collect()
@@ -214,4 +216,23 @@ fn png(pixels: &[u8], width: usize, height: usize) -> Result<String, EngineError
         PngEncoder::new(&mut bytes).write_image(pixels, width as u32, height as u32, ExtendedColorType::Rgb8);
     written.map_err(|error| EngineError::host("write a PNG").because(error))?;
     Ok(base64::encode(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use island_runtimes_kit::{error::ErrorKind, stop::Stop};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    #[test]
+    fn no_more_masks_are_made_for_a_cancelled_job() {
+        let map = Array2::from_shape_fn((4, 4), |(y, x)| (4 * y + x) as u32);
+        let token = CancellationToken::new();
+        let job = Stop::new(token.clone());
+        assert_eq!(job.within(|| segments(&map, None)).expect("masks").len(), 16);
+        token.cancel();
+        let ended = job.within(|| segments(&map, None)).expect_err("cancelled");
+        assert_eq!(ended.kind(), ErrorKind::Interrupted);
+    }
 }

@@ -65,13 +65,16 @@ fn models(files: &BTreeMap<String, PathBuf>) -> BTreeSet<(&str, Form)> {
 
 /// The model of a file. The repository itself can be one: its name is empty then.
 fn model_of(path: &str) -> Option<(&str, Form)> {
-    if let Some(folder) = path.strip_suffix("Manifest.json") {
-        return Some((folder.trim_end_matches('/'), Form::Package));
+    // Without its slash. A file whose name only ends so, such as `AppManifest.json`, belongs to no model.
+    let folder_of = |file: &str| {
+        let folder = path.strip_suffix(file)?;
+        if folder.is_empty() { Some(folder) } else { folder.strip_suffix('/') }
+    };
+    if let Some(folder) = folder_of("Manifest.json") {
+        return Some((folder, Form::Package));
     }
-    if let Some(folder) =
-        path.strip_suffix("model.mil").filter(|folder| folder.is_empty() || folder.ends_with('/'))
-    {
-        return Some((folder.trim_end_matches('/'), Form::Compiled));
+    if let Some(folder) = folder_of("model.mil") {
+        return Some((folder, Form::Compiled));
     }
     // The source of a compiled model may be in its folder.
     let is_inside = path.contains("Data/com.apple.CoreML/") || path.contains(".mlmodelc/");
@@ -117,7 +120,7 @@ fn locate(files: &BTreeMap<String, PathBuf>, name: &str, form: Form) -> Result<F
             folder: folder.to_owned(),
         });
     }
-    let manifest = &files[&format!("{prefix}Manifest.json")];
+    let manifest = files.get(&format!("{prefix}Manifest.json")).ok_or_else(|| lacks("Manifest.json"))?;
     let inside = root_model(manifest, shown)?;
     let path = format!("{prefix}Data/{inside}");
     let program =
@@ -171,6 +174,16 @@ mod tests {
         assert!(find(&files, None).expect_err("two").message().contains("A.mlmodelc, B.mlmodelc"));
         assert_eq!(find(&files, Some("B.mlmodelc/")).expect("named").name, "B.mlmodelc");
         assert!(find(&files, Some("C")).expect_err("none").message().contains("\"C\""));
+    }
+
+    #[test]
+    fn a_file_whose_name_ends_like_a_manifest_is_no_model() {
+        let beside = files(&["AppManifest.json", "M.mlmodelc/model.mil"]);
+        assert_eq!(find(&beside, None).expect("one model").name, "M.mlmodelc");
+        for odd in ["AppManifest.json", "a/AppManifest.json", "Mymodel.mil"] {
+            let refused = find(&files(&[odd]), None).expect_err(odd).message();
+            assert!(refused.contains("none of its files"), "{odd}: {refused}");
+        }
     }
 
     #[test]

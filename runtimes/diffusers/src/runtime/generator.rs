@@ -46,7 +46,8 @@ impl Generator {
     fn generate(&self, mut request: Request, job: &Job) -> Result<Value, EngineError> {
         // Small enough to be an integer in every JSON parser.
         let seed = *request.seed.get_or_insert_with(|| u64::from(rand::random::<u32>()));
-        let tiled = self.model.need(&request).tiles(self.model.weights_bytes(), self.limit)?;
+        let held = self.model.bytes_with(&request.adapters)?;
+        let tiled = self.model.need(&request).tiles(held, self.limit)?;
         job.step()?;
         let plan = Plan::new(&self.model, &request, tiled)?;
         let steps = plan.steps()?;

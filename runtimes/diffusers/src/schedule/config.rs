@@ -209,12 +209,15 @@ impl Config {
             .as_ref()
             .is_none_or(|betas| betas.len() == length && betas.iter().all(|beta| (0.0..1.0).contains(beta)));
         let fits_beta = |beta: Option<f64>| beta.is_none_or(|beta| 0.0 < beta && beta < 1.0);
-        let checks: [(&str, bool, Value); 6] = [
+        // Samples are clamped to plus and minus this number, which panics if those are the wrong way round.
+        let fits_range = self.clip_sample_range.is_finite() && self.clip_sample_range >= 0.0;
+        let checks: [(&str, bool, Value); 7] = [
             ("num_train_timesteps", (2..=100_000).contains(&length), length.into()),
             ("steps_offset", (0..=largest_offset).contains(&self.steps_offset), self.steps_offset.into()),
             ("trained_betas", fits_betas, self.trained_betas.clone().into()),
             ("beta_start", fits_beta(self.beta_start), self.beta_start.into()),
             ("beta_end", fits_beta(self.beta_end), self.beta_end.into()),
+            ("clip_sample_range", fits_range, self.clip_sample_range.into()),
             (
                 "original_inference_steps",
                 self.original_inference_steps > 0,

@@ -105,6 +105,7 @@ fn unsupported_settings_are_rejected() {
         ("num_train_timesteps", json!(1)),
         ("beta_end", json!(7.0)),
         ("steps_offset", json!(-3)),
+        ("clip_sample_range", json!(-1.0)),
         ("trained_betas", json!([0.5])),
         ("algorithm_type", json!("dpmsolver")),
         ("solver_order", json!(3)),

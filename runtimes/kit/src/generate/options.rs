@@ -393,7 +393,7 @@ impl Options {
 
     /// Maximum number of tokens in total after a prompt of `begun` tokens, for a model that takes `bound`.
     pub fn longest(&self, begun: usize, bound: usize) -> usize {
-        self.max_new_tokens.map_or(self.max_length, |new| begun + new).min(bound)
+        self.max_new_tokens.map_or(self.max_length, |new| begun.saturating_add(new)).min(bound)
     }
 }
 
@@ -489,6 +489,13 @@ mod tests {
         assert_eq!((set.num_beams, set.early_stopping), (2, EarlyStopping::Never));
         let set = settings.with(&json!({"early_stopping": 1})).expect("known");
         assert_eq!(set.early_stopping, EarlyStopping::Likely);
+    }
+
+    #[test]
+    fn a_job_may_ask_for_any_number_of_tokens() {
+        let settings = load(&json!({}), 1).expect("known");
+        let options = settings.with(&json!({"max_new_tokens": u64::MAX})).expect("known");
+        assert_eq!(options.longest(3, 512), 512);
     }
 
     #[test]

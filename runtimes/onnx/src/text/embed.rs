@@ -24,6 +24,8 @@ use modules::Module;
 
 /// Maximum number of texts of one job.
 const MAX_TEXTS: usize = 2048;
+/// Tokens of texts whose outputs are in memory at one time, at least those of one text: most networks give a vector for each token.
+const MAX_TOKENS: usize = 1 << 14;
 /// Maximum number of numbers of a vector with which modules are tried when a model is loaded.
 const MAX_CHECKED: usize = 1 << 20;
 /// Output of graphs that contain the pooling and what follows it.
@@ -169,6 +171,31 @@ impl Embedder {
         })
     }
 
+    /// The embedding of a text, whose prompt has `skipped` tokens that do not count, with this number of dimensions if a job names one.
+    fn vector(
+        &self,
+        result: &RowResults,
+        skipped: usize,
+        dimensions: Option<usize>,
+    ) -> Result<Array1<f32>, EngineError> {
+        let mut vector = self.pool(result, skipped)?;
+        if let Some(most) = dimensions {
+            if most == 0 || most > vector.len() {
+                return Err(invalid_input(format!("dimensions must be 1 to {}", vector.len())));
+            }
+            vector = vector.slice_axis(Axis(0), (..most).into()).to_owned();
+        }
+        if self.normalises {
+            let length = vector.dot(&vector).sqrt().max(1e-12);
+            vector /= length;
+        }
+        // As in the reference, these are not normalized again.
+        if let Some(most) = self.dimensions.filter(|&most| dimensions.is_none() && most < vector.len()) {
+            vector = vector.slice_axis(Axis(0), (..most).into()).to_owned();
+        }
+        Ok(vector)
+    }
+
     /// The vector of a text, without its first `skipped` tokens.
     fn pool(&self, results: &RowResults, skipped: usize) -> Result<Array1<f32>, EngineError> {
         if let Some(pooled) = output(results, &[SENTENCE]) {
@@ -220,33 +247,25 @@ impl Pipeline for Embedder {
         let prompt = self.prompt(prompt.as_deref())?;
         let skipped =
             if self.pools_prompt || prompt.is_empty() { 0 } else { self.tokens.prompt_length(prompt)? };
-        let mut encodings = Vec::with_capacity(texts.len());
         for text in &texts {
             tokens::check(text, "a text of input")?;
-            let whole = format!("{prompt}{text}");
-            encodings.push(self.tokens.encode_cut(&whole, None, self.sentences.max_length, 0)?);
         }
-        let results = self.graph.run(encodings.iter().map(Row::of).collect(), job)?;
         let mut embeddings = Vec::with_capacity(texts.len());
-        for result in &results {
-            let mut vector = self.pool(result, skipped)?;
-            if let Some(most) = dimensions {
-                if most == 0 || most > vector.len() {
-                    return Err(invalid_input(format!("dimensions must be 1 to {}", vector.len())));
+        let (mut tokens, mut waiting, mut rows) = (0, 0, Vec::new());
+        for (place, text) in texts.iter().enumerate() {
+            job.step()?;
+            let whole = format!("{prompt}{text}");
+            let row = Row::of(&self.tokens.encode_cut(&whole, None, self.sentences.max_length, 0)?);
+            tokens += row.ids.len() as u64;
+            waiting += row.ids.len();
+            rows.push(row);
+            if waiting >= MAX_TOKENS || place + 1 == texts.len() {
+                for result in self.graph.run(std::mem::take(&mut rows), job)? {
+                    embeddings.push(self.vector(&result, skipped, dimensions)?.to_vec());
                 }
-                vector = vector.slice_axis(Axis(0), (..most).into()).to_owned();
+                waiting = 0;
             }
-            if self.normalises {
-                let length = vector.dot(&vector).sqrt().max(1e-12);
-                vector /= length;
-            }
-            // As in the reference, these are not normalized again.
-            if let Some(most) = self.dimensions.filter(|&most| dimensions.is_none() && most < vector.len()) {
-                vector = vector.slice_axis(Axis(0), (..most).into()).to_owned();
-            }
-            embeddings.push(vector.to_vec());
         }
-        let tokens = encodings.iter().map(|encoding| encoding.len() as u64).sum();
         let dimensions = embeddings[0].len();
         Ok(Answer::of(json!({ "embeddings": embeddings, "dimensions": dimensions }), tokens))
     }

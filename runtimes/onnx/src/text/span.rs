@@ -1,6 +1,9 @@
 //! The passage of a text that answers a question.
 
-use std::cmp::Ordering;
+use std::{
+    cmp::Ordering,
+    collections::{HashMap, hash_map::Entry},
+};
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
@@ -92,18 +95,9 @@ impl Pipeline for Reader {
             // Spans that are equal after alignment to words are one answer, so more are computed than requested.
             found.extend(spans(window, result, self.cls, top_k * 2 + 10)?);
         }
+        job.step()?;
         let letters: Vec<char> = context.chars().collect();
-        let mut answers: Vec<(String, Found)> = Vec::new();
-        for span in found {
-            let answer: String =
-                letters[span.start.min(span.end)..span.end.min(letters.len())].iter().collect();
-            // Equal texts are one answer, and their scores add up.
-            let same = |(known, _): &&mut (String, Found)| known.to_lowercase() == answer.to_lowercase();
-            match answers.iter_mut().find(same) {
-                Some((_, known)) => known.score += span.score,
-                None => answers.push((answer, span)),
-            }
-        }
+        let mut answers = distinct(&letters, found);
         answers.sort_by(|(_, a), (_, b)| b.score.partial_cmp(&a.score).unwrap_or(Ordering::Equal));
         answers.truncate(top_k);
         let answers: Vec<Value> = answers
@@ -123,6 +117,24 @@ impl Pipeline for Reader {
     fn graphs(&self) -> Vec<String> {
         vec![self.graph.graph().name().to_owned()]
     }
+}
+
+/// The texts of spans, each once: equal texts are one answer, whatever the case of their letters, and their scores add up. They are found by
+/// their text, since a long context has a hundred thousand of them.
+fn distinct(letters: &[char], found: Vec<Found>) -> Vec<(String, Found)> {
+    let mut answers: Vec<(String, Found)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for span in found {
+        let answer: String = letters[span.start.min(span.end)..span.end.min(letters.len())].iter().collect();
+        match places.entry(answer.to_lowercase()) {
+            Entry::Occupied(known) => answers[*known.get()].1.score += span.score,
+            Entry::Vacant(new) => {
+                new.insert(answers.len());
+                answers.push((answer, span));
+            }
+        }
+    }
+    answers
 }
 
 /// The number of tokens that two windows share. Windows must advance: the space for the context exceeds it.
@@ -181,6 +193,25 @@ fn spans(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn equal_texts_are_one_answer() {
+        let letters: Vec<char> = "Rome rome roman".chars().collect();
+        let spans = [(0, 4, 0.5), (10, 15, 0.125), (5, 9, 0.25)];
+        let found = spans.map(|(start, end, score)| Found { score, start, end }).to_vec();
+        let answers = distinct(&letters, found);
+        let first = ("Rome".to_owned(), Found { score: 0.75, start: 0, end: 4 });
+        assert_eq!(answers, [first, ("roman".to_owned(), Found { score: 0.125, start: 10, end: 15 })]);
+    }
+
+    /// Comparing each with all others would take an hour.
+    #[test]
+    fn a_long_context_may_have_many_different_answers() {
+        let numbers: String = (0..300_000).map(|number| format!("{number:06}")).collect();
+        let letters: Vec<char> = numbers.chars().collect();
+        let span = |place: usize| Found { score: 1.0, start: 6 * place, end: 6 * place + 6 };
+        assert_eq!(distinct(&letters, (0..300_000).map(span).collect()).len(), 300_000);
+    }
 
     #[test]
     fn windows_overlap_by_half_if_the_space_allows() {

@@ -43,6 +43,8 @@ const KOREAN_PART: usize = 120;
 const PAUSE: f32 = 0.3;
 /// Maximum length of a part, seconds. Longer ones are the fault of the weights.
 const MAX_SECONDS: f32 = 120.0;
+/// Maximum number of numbers of the latent sound of a part. The published model has a quarter of a million for the longest.
+const MAX_NUMBERS: usize = 1 << 26;
 /// How fast the model speaks, how fast it may, and the steps that it was published with.
 const SPEED: f32 = 1.05;
 const SPEEDS: std::ops::RangeInclusive<f32> = 0.7..=2.0;
@@ -175,7 +177,7 @@ impl Supertonic {
         manner: &Manner<'_>,
         job: &Job,
     ) -> Result<Vec<f32>, EngineError> {
-        let Sizes { rate, chunk, width } = self.sizes;
+        let width = self.sizes.width;
         let text = Array2::from_shape_fn((1, ids.len()), |(_, place)| ids[place]).into_dyn();
         let text_mask = filled(&[1, 1, ids.len()], 1.0_f32);
         let style = &manner.voice.speech;
@@ -191,7 +193,7 @@ impl Supertonic {
                 ids.len()
             )));
         }
-        let length = ((seconds * rate as f32) as usize).div_ceil(chunk).max(1);
+        let length = self.sizes.vectors(seconds)?;
         job.step()?;
         let feeds = Feeds::new()
             .ints("text_ids", text)
@@ -227,6 +229,20 @@ fn first(graph: &Graph, feeds: Feeds<'_>) -> Result<ndarray::ArrayD<f32>, Engine
 }
 
 impl Sizes {
+    /// The number of latent vectors of a part that takes these seconds. An error if the settings make it larger than a sound is.
+    fn vectors(&self, seconds: f32) -> Result<usize, EngineError> {
+        let length = ((seconds * self.rate as f32) as usize).div_ceil(self.chunk).max(1);
+        if length.saturating_mul(self.width) > MAX_NUMBERS {
+            let Self { rate, chunk, width } = self;
+            return Err(invalid_model(format!(
+                "{seconds} seconds at {rate} Hz are {length} vectors of {width} numbers, one for {chunk} samples: {} states \
+                 sizes of no sound",
+                SETTINGS[0]
+            )));
+        }
+        Ok(length)
+    }
+
     fn load(repository: &Repository) -> Result<Self, EngineError> {
         let name = SETTINGS.iter().find(|name| repository.path(name).is_some()).unwrap_or(&SETTINGS[0]);
         let settings = repository.json(name)?.unwrap_or_default();
@@ -281,6 +297,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn sizes_of_no_sound_are_refused() {
+        let published = Sizes { rate: 44_100, chunk: 512 * 6, width: 24 * 6 };
+        assert_eq!(published.vectors(MAX_SECONDS).expect("a sound"), 1723);
+        assert_eq!(published.vectors(0.0).expect("a sound"), 1);
+        let endless = Sizes { rate: 192_000, chunk: 64, width: 1 << 18 };
+        let refused = endless.vectors(MAX_SECONDS).expect_err("a terabyte").message();
+        assert!(refused.contains("360000 vectors of 262144 numbers"), "{refused}");
+    }
 
     #[test]
     fn languages_that_are_no_texts_are_refused() {

@@ -26,7 +26,8 @@ impl Head for Semantic {
     fn segments(&self, picture: &RgbImage, _input: &Input, job: &Job) -> Result<Vec<Segment>, EngineError> {
         let prepared = self.preprocessor.prepare(picture)?;
         let logits = self.graph.run(prepared.feeds(&self.graph))?.floats("logits")?;
-        let logits = logits.into_dimensionality::<Ix4>().ok().filter(|logits| logits.shape()[0] == 1);
+        let logits = logits.into_dimensionality::<Ix4>().ok();
+        let logits = logits.filter(|logits| logits.shape()[0] == 1 && !logits.is_empty());
         let logits =
             logits.ok_or_else(|| invalid_model("logits of the graph are not [1, classes, height, width]"))?;
         if logits.shape()[1] > MAX_SEGMENTS {
