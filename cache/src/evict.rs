@@ -7,7 +7,10 @@ use std::{
 };
 
 use island_protocol::digest::Digest;
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
 
 /// What may be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +76,12 @@ pub(crate) fn plan(mut candidates: Vec<Candidate>, shortfall: u64) -> Option<Vec
     let removable = candidates.iter().fold(0_u64, |sum, candidate| sum.saturating_add(candidate.size));
     candidates.sort_by_key(|candidate| candidate.used);
     (removable >= shortfall).then_some(candidates)
+}
+
+/// Whether a file is pinned, by this process or another one. A pin that is taken meanwhile waits until this returns.
+pub(crate) fn is_pinned(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }
 
 /// Removes a file unless it is pinned.

@@ -149,9 +149,11 @@ impl Space {
     fn make_room(&self, size: u64, written: u64, others: Vec<Partial>) -> bool {
         let blobs = index::candidates(&self.layout);
         let mut stock = self.stock(&blobs, &others);
-        let idle = others.into_iter().filter(|partial| !partial.is_fetched_now).map(Partial::candidate);
-        let candidates = blobs.into_iter().chain(idle).chain(self.evictable()).collect();
-        let Some(order) = evict::plan(candidates, stock.shortfall(size, written)) else { return false };
+        let shortfall = stock.shortfall(size, written);
+        if shortfall == 0 {
+            return true;
+        }
+        let Some(order) = evict::plan(self.removable(blobs, others), shortfall) else { return false };
         for candidate in order {
             if stock.shortfall(size, written) == 0 {
                 break;
@@ -187,8 +189,7 @@ impl Space {
     fn count_available(&self) -> u64 {
         let (blobs, partials) = (index::candidates(&self.layout), partials(&self.layout));
         let stock = self.stock(&blobs, &partials);
-        let idle = partials.into_iter().filter(|partial| !partial.is_fetched_now).map(Partial::candidate);
-        let removable = blobs.into_iter().chain(idle).chain(self.evictable()).map(|candidate| candidate.size);
+        let removable = self.removable(blobs, partials).into_iter().map(|candidate| candidate.size);
         let removable = removable.fold(0, u64::saturating_add);
         stock.spare_without(removable).saturating_add(self.reserved.load(Ordering::Relaxed))
     }
@@ -229,6 +230,20 @@ impl Space {
             held: stock.held.saturating_add(reserved),
             unwritten: stock.unwritten.saturating_add(reserved),
             ..stock
+        }
+    }
+
+    /// What may be removed now: no verified file that is pinned, and no partial file that is being downloaded.
+    fn removable(&self, blobs: Vec<Candidate>, partials: Vec<Partial>) -> Vec<Candidate> {
+        let blobs = blobs.into_iter().filter(|blob| !self.is_pinned(blob));
+        let idle = partials.into_iter().filter(|partial| !partial.is_fetched_now).map(Partial::candidate);
+        blobs.chain(idle).chain(self.evictable()).collect()
+    }
+
+    fn is_pinned(&self, candidate: &Candidate) -> bool {
+        match &candidate.what {
+            Removable::Blob(digest) => evict::is_pinned(&self.layout.blob(*digest)),
+            Removable::Partial(_) | Removable::Beside(_) => false,
         }
     }
 

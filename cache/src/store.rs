@@ -194,6 +194,9 @@ impl Cache {
         if let Some(pinned) = self.here(artifact, &progress, cancel).await {
             return Ok(pinned);
         }
+        if let Some(pinned) = self.unrecorded(artifact, &progress, cancel).await {
+            return Ok(pinned);
+        }
         if let Address::Hub(hub) = &address
             && let Some(pinned) = self.foreign(artifact, hub, &progress, cancel).await
         {
@@ -275,6 +278,24 @@ impl Cache {
         (pinned.digest() == entry.digest).then_some(pinned)
     }
 
+    /// Returns a file of the cache that its record does not describe any more, such as after the folder was copied to another disk: it is
+    /// hashed again.
+    async fn unrecorded(
+        &self,
+        artifact: &Artifact,
+        progress: &Arc<Progress>,
+        cancel: &CancellationToken,
+    ) -> Option<Pinned> {
+        let resolved = || index::find(&self.0.layout, &artifact.url).map(|reference| reference.digest);
+        let digest = artifact.sha256.or_else(resolved)?;
+        let pinned = self.pin(self.0.layout.blob(digest), progress, cancel).await.ok()?;
+        if pinned.digest() != digest {
+            return None;
+        }
+        self.0.note(&self.0.reference(&artifact.url, &pinned));
+        Some(pinned)
+    }
+
     /// Returns a file of another program, if it is the requested one.
     async fn foreign(
         &self,
@@ -321,7 +342,11 @@ impl Cache {
             return Err(unavailable(artifact, "downloads are disabled on this Island"));
         }
         let url = match address {
-            Address::Hub(hub) => self.0.hub.locate(hub, &**progress).await?,
+            Address::Hub(hub) => tokio::select! {
+                biased;
+                () = cancel.cancelled() => return Err(GetError::Cancelled),
+                url = self.0.hub.locate(hub, &**progress) => url?,
+            },
             Address::Web(url) => Url::parse(url).map_err(|error| unavailable(artifact, &error))?,
             Address::Local(_) => unreachable!("local files are used in place"),
         };

@@ -7,10 +7,10 @@ use std::{
 };
 
 use semver::Version;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    machine::{Machine, MachineError},
+    machine::{Health, Machine, MachineError},
     record::{Pending, Record},
 };
 
@@ -18,6 +18,8 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(1);
 /// Time for which the agent is held at once; renewed while jobs end. An updater that was killed holds it no longer.
 const HOLD: Duration = Duration::from_mins(2);
+/// Time for one answer of the agent. A version that hangs accepts connections and does not answer.
+const ANSWER: Duration = Duration::from_secs(15);
 /// Time after which an update no longer waits for jobs: a job that never ends must not keep a version with known faults.
 const LONGEST_WAIT_S: i64 = 7 * 24 * 3600;
 
@@ -67,20 +69,20 @@ pub async fn apply(
     patience: Timeouts,
     now: i64,
 ) -> Result<Applied, ApplyError> {
-    let before = machine.health().await;
+    let before = health(machine).await;
     let jobs = quiet(machine, patience.drain).await?;
     let since = *record.busy_since.get_or_insert(now);
     if jobs == 0 || now - since >= LONGEST_WAIT_S {
         record.busy_since = None;
     } else {
         write(&record, folder)?;
-        machine.hold(Duration::ZERO).await?;
+        hold(machine, Duration::ZERO).await?;
         return Ok(Applied::Busy(jobs));
     }
     let previous = match machine.keep(folder).await {
         Ok(previous) => previous,
         Err(error) => {
-            machine.hold(Duration::ZERO).await?;
+            hold(machine, Duration::ZERO).await?;
             return Err(error.into());
         }
     };
@@ -134,9 +136,22 @@ pub async fn settle(
     Err(ApplyError::Lost(version))
 }
 
+/// The state of the agent; `None` if it does not answer in time.
+async fn health(machine: &impl Machine) -> Option<Health> {
+    timeout(ANSWER, machine.health()).await.ok().flatten()
+}
+
+async fn hold(machine: &impl Machine, time: Duration) -> Result<(), MachineError> {
+    let held = timeout(ANSWER, machine.hold(time)).await;
+    held.unwrap_or_else(|_| {
+        let why = format!("no answer within {} s", ANSWER.as_secs());
+        Err(MachineError { what: "hold the agent".to_owned(), why })
+    })
+}
+
 /// Ends the hold. A new agent was never held, and a hold expires, so a failure changes nothing.
 async fn release(machine: &impl Machine) {
-    if let Err(error) = machine.hold(Duration::ZERO).await {
+    if let Err(error) = hold(machine, Duration::ZERO).await {
         tracing::warn!(%error, "the agent is held for two minutes more");
     }
 }
@@ -146,10 +161,10 @@ async fn quiet(machine: &impl Machine, patience: Duration) -> Result<usize, Appl
     let deadline = Instant::now() + patience;
     loop {
         // An agent that does not answer runs no jobs that an update could interrupt.
-        let Some(health) = machine.health().await else { return Ok(0) };
-        machine.hold(HOLD).await?;
+        let Some(before) = health(machine).await else { return Ok(0) };
+        hold(machine, HOLD).await?;
         // Again, because a job may have been accepted before the hold.
-        let jobs = machine.health().await.map_or(health.jobs, |health| health.jobs);
+        let jobs = health(machine).await.map_or(before.jobs, |health| health.jobs);
         if jobs == 0 || Instant::now() >= deadline {
             return Ok(jobs);
         }
@@ -166,11 +181,10 @@ async fn is_up(
 ) -> bool {
     let deadline = Instant::now() + patience;
     loop {
-        let health = machine.health().await;
-        let good = |health: &crate::machine::Health| {
+        let good = |health: &Health| {
             version.is_none_or(|version| health.version == *version) && (health.connected || !connected)
         };
-        if health.as_ref().is_some_and(good) {
+        if health(machine).await.as_ref().is_some_and(good) {
             return true;
         }
         if Instant::now() >= deadline {

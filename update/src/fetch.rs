@@ -1,6 +1,7 @@
 //! Downloads the files of a release, within limits.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
@@ -71,7 +72,8 @@ impl Web {
         Ok((url, bytes))
     }
 
-    /// Downloads the file into `folder` and verifies it meanwhile; an existing one is only verified.
+    /// Downloads the file into `folder` and verifies it meanwhile; an existing one is only verified. Those of other releases, which earlier runs
+    /// downloaded and did not install, are removed.
     pub async fn file(
         &self,
         from: &Url,
@@ -81,6 +83,7 @@ impl Web {
         let url = from.join(&file.url).map_err(|_| FetchError::Address(file.url.clone()))?;
         let path = folder.join(format!("{}.deb", file.sha256.hex()));
         let failed = |error| FetchError::Write(path.clone(), error);
+        remove_downloads_but(&path, folder);
         if path.exists() && hash(&path).map_err(failed)? == file.sha256 {
             return Ok(path);
         }
@@ -109,6 +112,19 @@ impl Web {
     async fn get(&self, url: &Url) -> Result<Response, FetchError> {
         let answer = self.0.get(url.clone()).send().await.and_then(Response::error_for_status);
         answer.map_err(|error| FetchError::Web(url.clone(), error))
+    }
+}
+
+/// Removes what was downloaded into `folder`, whole or in part, except `kept`. One that cannot be removed is tried again by the next run.
+fn remove_downloads_but(kept: &Path, folder: &Path) {
+    let is_download = |path: &PathBuf| {
+        let name = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+        let is_digest = name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_digest && path.extension().is_some_and(|kind| kind == "deb" || kind == "part")
+    };
+    let paths = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in paths.filter(|path| path != kept && is_download(path)) {
+        let _ = fs::remove_file(path);
     }
 }
 

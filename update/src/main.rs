@@ -114,10 +114,19 @@ fn with_config(path: &Path, install: bool) -> Result<String, String> {
 
 type Failure = Box<dyn std::error::Error>;
 
+/// The folder of the record cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("use the record in {0}")]
+struct Unusable(PathBuf, #[source] io::Error);
+
 async fn update(config: &Config, install: bool) -> Result<String, Failure> {
     let (folder, machine) = (&config.state_dir, Debian { agent_config: config.agent_config.clone() });
-    fs::create_dir_all(folder)?;
-    let record = Record::read(folder)?;
+    let unusable = |error| Unusable(folder.clone(), error);
+    fs::create_dir_all(folder).map_err(unusable)?;
+    let Some(_lock) = Record::lock(folder).map_err(unusable)? else {
+        return Err("another run of island-update has not ended".into());
+    };
+    let record = Record::read(folder).map_err(unusable)?;
     if install && record.pending.is_some() {
         // An earlier run was interrupted: its installation is completed first.
         return Ok(described(&apply::settle(&machine, folder, record, config.patience().start).await?));
@@ -126,7 +135,7 @@ async fn update(config: &Config, install: bool) -> Result<String, Failure> {
     let (from, bytes) = web.manifest(&config.manifest).await?;
     let (installed, now) = (machine.installed().await?, OffsetDateTime::now_utc().unix_timestamp());
     let (verdict, record) = judge::judge(&bytes, &config.trust(), &record, &installed, now)?;
-    record.write(folder)?;
+    record.write(folder).map_err(unusable)?;
     let (version, file) = match verdict {
         Verdict::UpToDate => return Ok(format!("{installed} is the newest")),
         Verdict::Failed(version) => {

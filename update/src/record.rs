@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeSet,
-    fs, io,
+    fs::{self, File, TryLockError},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -13,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 /// Name of the file.
 const FILE: &str = "record.json";
+/// Name of the lock.
+const LOCK: &str = "lock";
 
 /// The stored facts: an older release must never be accepted as the newest, whatever server sends it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +47,17 @@ pub struct Pending {
 }
 
 impl Record {
+    /// Takes the lock of the record in `folder`, which is held until the result is dropped, in whatever way the process ends. Returns `None`
+    /// while another run holds it: that one may be installing, and this one would settle its update.
+    pub fn lock(folder: &Path) -> io::Result<Option<File>> {
+        let file = File::options().create(true).truncate(false).write(true).open(folder.join(LOCK))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
     /// Loads the record in `folder`; empty if there is no file.
     pub fn read(folder: &Path) -> io::Result<Self> {
         match fs::read(folder.join(FILE)) {

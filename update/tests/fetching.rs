@@ -59,6 +59,30 @@ async fn only_the_file_of_the_release_is_kept() {
 }
 
 #[tokio::test]
+async fn packages_of_other_releases_are_removed() {
+    let (url, folder) = (server().await, tempfile::tempdir().expect("a folder"));
+    let web = Web::new().expect("a client");
+    let from = url.parse().expect("an address");
+    let digest = |byte| Digest::from_bytes([byte; 32]).hex();
+    // Of releases that waited for jobs until a newer one came, and of a run that was killed; then files that are not downloads.
+    let stale = [format!("{}.deb", digest(1)), format!("{}.deb", digest(2)), format!("{}.part", digest(3))];
+    let others = ["island-agent_0.1.0_amd64.deb", "record.json", "lock"].map(str::to_owned);
+    for name in stale.iter().chain(&others) {
+        std::fs::write(folder.path().join(name), "x").expect("write");
+    }
+    let kept = web.file(&from, &file("good.deb"), folder.path()).await.expect("the file");
+    for name in &stale {
+        assert!(!folder.path().join(name).exists(), "{name} is still there");
+    }
+    for name in &others {
+        assert!(folder.path().join(name).exists(), "{name} is gone");
+    }
+    // The same release once more, by a run that could not install it.
+    assert_eq!(web.file(&from, &file("good.deb"), folder.path()).await.expect("the file"), kept);
+    assert!(kept.exists());
+}
+
+#[tokio::test]
 async fn manifests_have_a_maximum_length() {
     let (url, web) = (server().await, Web::new().expect("a client"));
     let refused = web.manifest(&format!("{url}/endless")).await.expect_err("endless");

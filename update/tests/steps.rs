@@ -25,6 +25,8 @@ struct Script {
     broken: Vec<&'static str>,
     /// Versions that start and are never registered.
     lonely: Vec<&'static str>,
+    /// Versions that start and never answer.
+    hanging: Vec<&'static str>,
     cannot_keep: bool,
     /// Whether another program uses the package manager.
     is_locked: bool,
@@ -45,6 +47,7 @@ impl Script {
             busy_for: 0,
             broken: Vec::new(),
             lonely: Vec::new(),
+            hanging: Vec::new(),
             cannot_keep: false,
             is_locked: false,
         }
@@ -69,6 +72,10 @@ impl Machine for Script {
     }
 
     async fn health(&self) -> Option<Health> {
+        let is_hanging = self.hanging.contains(&self.state.borrow().version.as_str());
+        if is_hanging {
+            return std::future::pending().await;
+        }
         let mut state = self.state.borrow_mut();
         state.looks += 1;
         if self.broken.contains(&state.version.as_str()) {
@@ -140,6 +147,17 @@ async fn a_version_that_does_not_start_or_register_is_reverted_and_not_tried_aga
         let record = Record::read(folder.path()).expect("a record");
         assert!(record.failed.contains(&Version::new(0, 2, 0)) && record.pending.is_none());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_starts_and_never_answers_is_reverted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Script { hanging: vec!["0.2.0"], ..Script::new() };
+    // On a clock that stands still while something can run.
+    let applied = tokio::time::timeout(Duration::from_hours(1), to_two(&machine, folder.path())).await;
+    let applied = applied.expect("it waits for an answer").expect("taken back");
+    assert_eq!(applied, Applied::TakenBack(Version::new(0, 2, 0)));
+    assert_eq!(machine.did(), ["hold", "keep", "install 0.2.0", "install 0.1.0", "release"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -209,6 +209,24 @@ async fn a_cancelled_download_is_continued_later() {
 }
 
 #[tokio::test]
+async fn a_hub_that_limits_requests_is_not_waited_for_after_a_cancellation() {
+    let world = World::new(1000).await;
+    world.hub.set(Behavior { limits: 3, ..Behavior::default() });
+    let cancel = CancellationToken::new();
+    let trigger = cancel.clone();
+    let waits = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&waits);
+    let progress: Arc<Progress> = Arc::new(move |_| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        trigger.cancel();
+    });
+    // An address without a file: the list of files is requested first.
+    let stopped = world.cache.get(&artifact("hf://o/r".into(), None), progress, &cancel).await;
+    assert!(matches!(stopped, Err(GetError::Cancelled)), "{stopped:?}");
+    assert_eq!(waits.load(Ordering::Relaxed), 1, "it waited again");
+}
+
+#[tokio::test]
 async fn redirects_are_limited_and_secrets_are_not_sent_to_other_hosts() {
     let world = World::new(1000).await;
     let secret =
@@ -411,6 +429,33 @@ async fn a_cached_file_that_was_changed_is_downloaded_again() {
 }
 
 #[tokio::test]
+async fn files_of_a_cache_that_was_copied_are_hashed_and_not_downloaded_again() {
+    let world = World::new(100_000).await;
+    world.assert_had().await;
+    // By the digest of the artifact, and by what its address resolved to.
+    for sha256 in [world.artifact.sha256, None] {
+        let copy = tempfile::tempdir().expect("temporary folder");
+        for folder in ["blobs", "refs", "local"] {
+            let (from, to) = (world.folder.path().join(folder), copy.path().join(folder));
+            fs::create_dir(&to).expect("folder");
+            for entry in fs::read_dir(from).expect("list").flatten() {
+                fs::copy(entry.path(), to.join(entry.file_name())).expect("copy");
+            }
+        }
+        let offline = CacheConfig { offline: true, ..config(copy.path(), &world.hub) };
+        let cache = Cache::open(offline).expect("open");
+        let wanted = artifact(world.artifact.url.clone(), sha256);
+        let pinned = get(&cache, &wanted).await.expect("it was copied");
+        assert!(pinned.path().starts_with(copy.path()), "{}", pinned.path().display());
+        assert_eq!(Some(pinned.digest()), world.artifact.sha256);
+        assert!(cache.lookup(&wanted).is_some(), "it is recorded again");
+        fs::write(pinned.path(), "rubbish").expect("damage");
+        let error = get(&cache, &wanted).await.expect_err("it was damaged");
+        assert!(matches!(error, GetError::Unavailable { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn hub_files_of_other_programs_are_used_in_place() {
     let hub = Hub::start().await;
     let home = tempfile::tempdir().expect("temporary folder");
@@ -457,6 +502,27 @@ async fn the_least_recently_used_is_evicted_and_pinned_files_stay() {
     let huge = hub.put("huge", &bytes(3000, 7));
     let error = get(&cache, &artifact(hub.web("huge"), Some(huge))).await.expect_err("larger than the cache");
     assert!(error.is_disk_full());
+}
+
+#[tokio::test]
+async fn nothing_is_evicted_for_a_file_that_does_not_fit_beside_pinned_ones() {
+    let hub = Hub::start().await;
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let small = CacheConfig { max_bytes: 2500, ..config(folder.path(), &hub) };
+    let cache = Cache::open(small).expect("open");
+    let [used, idle, wanted] =
+        [("used", 1500, 11), ("idle", 800, 13), ("wanted", 1200, 17)].map(|(name, length, seed)| {
+            hub.put(name, &bytes(length, seed));
+            artifact(hub.web(name), None)
+        });
+    let pinned = get(&cache, &used).await.expect("fits");
+    drop(get(&cache, &idle).await.expect("fits"));
+    assert_eq!(cache.available_bytes(), 1000, "instead of the file that nothing uses");
+    let full = get(&cache, &wanted).await.expect_err("it does not fit beside the pinned file");
+    assert!(full.is_disk_full(), "{full}");
+    assert!(cache.lookup(&idle).is_some(), "removed for nothing");
+    drop(pinned);
+    get(&cache, &wanted).await.expect("now there is space");
 }
 
 #[tokio::test]
