@@ -5,6 +5,8 @@
 # later release; those of CUDA 13, which has a compiler among the Python packages, need a driver newer than Debian has. CUDA 12.4 knows GPUs
 # up to Hopper; for later ones such as Blackwell the driver compiles the module's intermediate code.
 #   ARCHITECTURES=86-real   builds for one generation alone: half an hour on two cores, where all take three hours
+#   JOBS=2                  compilers at a time, by default one for each processor
+# A build that was interrupted is continued by the same command.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$(scripts/target.sh)}"
@@ -24,15 +26,28 @@ module() {
 }
 
 build() {
-    local work=$CARGO_TARGET_DIR/modules/build-cuda toolkit debian library wheel
+    # Named by the hash of all that decides the result, so that objects of an interrupted build are those of this one.
+    local work=$CARGO_TARGET_DIR/modules/build-$(basename "$2")
+    local toolkit=$work/toolkit
+    [ -f "$work/unpacked" ] || { unpack "$1" "$work" "$toolkit"; touch "$work/unpacked"; }
+    say "building llama.cpp's CUDA module for $architectures"
+    ggml_build cuda "$1" "$work" "$2" -DGGML_CUDA=ON -DGGML_CUDA_NCCL=OFF -DGGML_CUDA_COMPRESSION_MODE=size \
+        -DCMAKE_CUDA_RUNTIME_LIBRARY=Shared \
+        -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DCMAKE_CUDA_COMPILER="$toolkit/bin/nvcc" -DCUDAToolkit_ROOT="$toolkit" \
+        -DCUDA_cuda_driver_LIBRARY="$toolkit/lib64/stubs/libcuda.so"
+    readelf --dynamic "$2/libggml-cuda.so" | grep -q 'NEEDED.*libcuda.so.1' || { rm "$2/libggml-cuda.so"; die "the module is not linked to the driver's library"; }
+}
+
+# unpack SOURCES WORK TOOLKIT: one tree as NVIDIA's installer makes it: programs of Debian's package, headers and libraries of the wheels.
+unpack() {
+    local work=$2 toolkit=$3 debian=$2/debian/usr library wheel
     say "unpacking the compiler of CUDA 12.4"
-    rm -rf "$work"
-    debian=$work/debian/usr toolkit=$work/toolkit
+    # Folders of other hashes are interrupted builds of other sources.
+    rm -rf "$CARGO_TARGET_DIR"/modules/build-cuda*
     COMPONENTS="main non-free" scripts/packages.sh "$work/debian" "$suite" files nvidia-cuda-toolkit
     python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes --platform manylinux2014_x86_64 \
         --dest "$work/wheels" -r scripts/cuda.txt
     for wheel in "$work"/wheels/*.whl; do python3 -m zipfile -e "$wheel" "$work/wheel"; done
-    # One tree as NVIDIA's installer makes it: programs of Debian's package, headers and libraries of the wheels.
     mkdir -p "$toolkit"/{bin,include,lib64/stubs,nvvm/bin,nvvm/libdevice}
     cp "$debian"/lib/nvidia-cuda-toolkit/bin/nvcc "$debian"/bin/{cudafe++,ptxas,fatbinary,nvlink,bin2c,cuobjdump} "$toolkit/bin/"
     cp -r "$debian/lib/nvidia-cuda-toolkit/bin/crt" "$toolkit/bin/"
@@ -55,12 +70,6 @@ PROFILE
     grep -rhoE '\bcu(Ctx|Device|Get|Mem)[A-Za-z]+' "$1/ggml/src/ggml-cuda" | sort -u | sed 's/.*/void &(void) {}/' |
         cc -shared -x c - -o "$toolkit/lib64/stubs/libcuda.so" -Wl,-soname,libcuda.so.1
     "$toolkit/bin/nvcc" --version >/dev/null || die "the compiler of CUDA does not start"
-    say "building llama.cpp's CUDA module for $architectures"
-    ggml_build cuda "$1" "$work" "$2" -DGGML_CUDA=ON -DGGML_CUDA_NCCL=OFF -DGGML_CUDA_COMPRESSION_MODE=size \
-        -DCMAKE_CUDA_RUNTIME_LIBRARY=Shared \
-        -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DCMAKE_CUDA_COMPILER="$toolkit/bin/nvcc" -DCUDAToolkit_ROOT="$toolkit" \
-        -DCUDA_cuda_driver_LIBRARY="$toolkit/lib64/stubs/libcuda.so"
-    readelf --dynamic "$2/libggml-cuda.so" | grep -q 'NEEDED.*libcuda.so.1' || { rm "$2/libggml-cuda.so"; die "the module is not linked to the driver's library"; }
 }
 
 case "${1:-}" in

@@ -78,6 +78,8 @@ def empty_package(name, folder):
     """A package that is there and holds nothing."""
     control = folder / name / "DEBIAN" / "control"
     control.parent.mkdir(parents=True)
+    # dpkg-deb takes no folder that others cannot read.
+    control.parent.chmod(0o755)
     control.write_text(f"Package: {name}\nVersion: 99:0\nArchitecture: all\nMaintainer: nobody <nobody@localhost>\n"
                        "Multi-Arch: foreign\nDescription: stands in for a package that nothing here reaches\n")
     package = folder / f"{name}.deb"

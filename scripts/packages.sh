@@ -14,7 +14,8 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{sources,lists/partial,cache/archives/partial}
 # shellcheck disable=SC1091
 . /etc/os-release
-options=(-qq -oDir::State::Lists="$work/lists" -oDir::Cache="$work/cache" -oAPT::Sandbox::User=)
+# Nothing is installed, so apt needs no lock of the package manager, which only root may take.
+options=(-qq -oDir::State::Lists="$work/lists" -oDir::Cache="$work/cache" -oAPT::Sandbox::User= -oDebug::NoLocking=1)
 if [ "$suite" != - ]; then
     targets=$(apt-get indextargets --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages')
     archive=$(awk -v own="${VERSION_CODENAME:-}" '$1 == own { print $2; exit }' <<<"$targets")

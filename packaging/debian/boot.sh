@@ -34,6 +34,11 @@ say "sandbox: $sandbox"
 inside island-agent --config /etc/island/agent.toml doctor | tee "$work/doctor" || true
 grep -q '^ok *test job' "$work/doctor" || fail "the test job did not come back"
 
+say "the key of the account may be deleted once the Island has joined"
+inside rm /etc/island/key
+inside systemctl restart island-agent || fail "it does not start without the key"
+until_true "coming back" connected
+
 say "a person who is logged in comes first"
 inside sed -i 's/^# idle_minutes = .*/idle_minutes = 1/' /etc/island/agent.toml
 inside systemctl restart island-agent
@@ -110,7 +115,7 @@ inside rm -r /etc/systemd/system/island-agent.service.d
 
 in_unit() { # NAME PROGRAM: a program of tests in the sandbox of the agent's unit, beside its libraries
     install -D -m 0755 "$2" "$root/usr/lib/island/$1"
-    sed -e "s|^Type=.*|Type=oneshot|; s|^ExecStart=.*|ExecStart=/usr/lib/island/$1|; /^NotifyAccess/d; /^WatchdogSec/d; /^Restart/d; /^LoadCredential/d; /API_KEY_FILE/d; s|StateDirectory=.*|StateDirectory=island-$1|; s|%S/island-agent|%S/island-$1|" \
+    sed -e "s|^Type=.*|Type=oneshot|; s|^ExecStart=.*|ExecStart=/usr/lib/island/$1|; /^NotifyAccess/d; /^WatchdogSec/d; /^Restart/d; /^LoadCredential/d; /^SetCredential/d; /API_KEY_FILE/d; s|StateDirectory=.*|StateDirectory=island-$1|; s|%S/island-agent|%S/island-$1|" \
         systemd/island-agent.service >"$root/etc/systemd/system/island-$1.service"
     inside systemctl daemon-reload
     inside systemctl start "island-$1" || { inside journalctl --no-pager -u "island-$1" | tail -60; fail "something got through"; }
@@ -217,5 +222,10 @@ say "an older release is not taken"
 release 1 "$new"
 refused=$(inside island-update check 2>&1 || true)
 grep -q 'was seen here before' <<<"$refused" || fail "it takes an older release: $refused"
+
+say "purging the updates leaves nothing of them"
+inside systemctl enable island-update.timer
+inside dpkg -P island-update
+[ ! -e "$root/var/lib/island-update" ] || fail "the packages of updates are still there"
 
 say "all of it works"

@@ -3,6 +3,8 @@
 #   packaging/debian/build.sh cuda                 the package island-agent-cuda instead, which takes hours
 #   PROFILE=release packaging/debian/build.sh      optimized for size and speed; `dev` packages what the tests ran
 set -euo pipefail
+# The services read what is in the packages, whatever the umask of the person who builds them.
+umask 022
 cd "$(dirname "$0")/../.."
 
 profile=${PROFILE:-release}
@@ -32,7 +34,7 @@ manual() { # PACKAGE PROGRAM GUIDE
 control() { # PACKAGE DEPENDS DESCRIPTION [RECOMMENDS]
     local root=$stage/$1
     mkdir -p "$root/DEBIAN" "$root/usr/share/doc/$1"
-    cp LICENSE-APACHE "$root/usr/share/doc/$1/copyright"
+    install -m 0644 LICENSE-APACHE "$root/usr/share/doc/$1/copyright"
     cat >"$root/DEBIAN/control" <<CONTROL
 Package: $1
 Version: $version
@@ -45,10 +47,12 @@ ${4:+Recommends: $4
 }Description: $3
 CONTROL
     if [ -d "$root/etc" ]; then (cd "$root" && find etc -type f -printf '/%p\n') >"$root/DEBIAN/conffiles"; fi
-    for script in postinst prerm postrm; do
+    for script in preinst postinst prerm postrm; do
         if [ -f "packaging/debian/$1.$script" ]; then install -m 0755 "packaging/debian/$1.$script" "$root/DEBIAN/$script"; fi
     done
     (cd "$root" && find . -path ./DEBIAN -prune -o -type f -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' md5sum) >"$root/DEBIAN/md5sums"
+    # Documents and tests name packages without their version.
+    rm -f "$out/$1"_*_"$arch.deb"
     # The tests' packages are unpacked at once.
     local compression=()
     [ "$profile" != dev ] || compression=(-Zgzip -z1)

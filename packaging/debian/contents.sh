@@ -10,7 +10,12 @@ if ! command -v dpkg-deb >/dev/null; then
     [ "${ISLAND_STRICT:-0}" = 0 ]
     exit
 fi
-[ "${PROFILE:-}" != dev ] || packaging/debian/build.sh
+if [ "${PROFILE:-}" = dev ]; then
+    # After an earlier version, and by a person whose files nobody else may read.
+    mkdir -p "$target/deb"
+    touch "$target/deb/island_0.0.1_$(dpkg --print-architecture).deb"
+    (umask 077 && packaging/debian/build.sh)
+fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -21,6 +26,11 @@ for package in island-agent island-coordinator island-cargos island-nats island-
     dpkg-deb -x "$target/deb/${package}_${version}_$(dpkg --print-architecture).deb" "$work/$package"
 done
 agent=$work/island-agent coordinator=$work/island-coordinator
+for package in "$target"/deb/island_*.deb; do
+    case $package in *"/island_${version}_"*) ;; *) fail "the former $package is still there, which island_*.deb means as well" ;; esac
+done
+closed=$(find "$work"/*/ \( -type d ! -perm -0555 -o -type f ! -perm -0444 \) -print)
+[ -z "$closed" ] || fail "the services cannot read $closed"
 
 # --- The agent: every engine, and what it loads at run time.
 for engine in container coreml diffusers llmcpp onnx wasm; do
@@ -96,14 +106,14 @@ done
 # --- What the packages' scripts make systemd do, where all units are disabled. An upgrade leaves them so, and a removed package leaves no program running.
 mkdir "$work/stubs" "$work/etc"
 for program in systemctl systemd-sysusers systemd-tmpfiles; do
-    printf '#!/bin/sh\necho "%s $*" >>"$CALLS"\n[ "$1 $2" != "--quiet is-enabled" ]\n' "$program" >"$work/stubs/$program"
+    printf '#!/bin/sh\necho "%s $*" >>"$CALLS"\n[ "$1 $2" != "--quiet is-enabled" ] || [ -n "${ENABLED:-}" ]\n' "$program" >"$work/stubs/$program"
     chmod 0755 "$work/stubs/$program"
 done
 calls() { # PACKAGE SCRIPT ARGUMENT...
     local script=packaging/debian/$1.$2
     shift 2
     : >"$work/calls"
-    [ ! -f "$script" ] || sed "s#/run/systemd/system#/#; s#/etc/island#$work/etc#g" "$script" | CALLS=$work/calls PATH=$work/stubs:$PATH sh -s -- "$@" >/dev/null
+    [ ! -f "$script" ] || sed "s#/run/systemd/system#/#; s#/run/island#$work/run#g; s#/etc/island#$work/etc#g" "$script" | CALLS=$work/calls PATH=$work/stubs:$PATH sh -s -- "$@" >/dev/null
     cat "$work/calls"
 }
 for package in island-agent island-coordinator island-nats; do
@@ -115,8 +125,31 @@ done
 for package in island-agent island-nats; do
     calls "$package" postinst configure '' | grep -q " enable $package.service" || fail "$package.service is not enabled"
 done
+# A service that was removed with its package goes on when the package is back, where it is still enabled; an upgrade starts none that is stopped.
+for package in island-coordinator island-nats; do
+    for enabled in '' yes; do
+        for action in install upgrade; do
+            calls "$package" preinst "$action" 0.0.1 >/dev/null
+            starts=$(ENABLED=$enabled calls "$package" postinst configure 0.0.1 | grep -c " restart .*$package.service" || true)
+            expected=$([ "$enabled $action" = "yes install" ] && echo 1 || echo 0)
+            [ "$starts" = "$expected" ] || fail "$package.service, enabled: ${enabled:-no}, after $action: started $starts times, not $expected"
+        done
+    done
+done
+# Purging leaves no package that an update downloaded, and no timer.
+mkdir -p "$work/state/island-update" "$work/etc/systemd/system/timers.target.wants"
+touch "$work/state/island-update/record.json" "$work/etc/systemd/system/timers.target.wants/island-update.timer"
+: >"$work/calls"
+if [ -f packaging/debian/island-update.postrm ]; then
+    sed "s#/run/systemd/system#/#; s#/etc/systemd#$work/etc/systemd#g; s#/var/lib#$work/state#g" packaging/debian/island-update.postrm |
+        CALLS=$work/calls PATH=$work/stubs:$PATH sh -s -- purge
+fi
+[ ! -e "$work/state/island-update" ] || fail "purging island-update leaves its packages"
+[ ! -e "$work/etc/systemd/system/timers.target.wants/island-update.timer" ] || fail "purging island-update leaves its timer enabled"
 # A migration that takes minutes must not count as a failed start.
 grep -q '^TimeoutStartSec=1h$' systemd/island-coordinator.service || fail "the coordinator has no time to migrate"
+# `drain_min` may be hours: a run that is ended before would install nothing, and not record that it waits.
+grep -q '^TimeoutStartSec=infinity$' systemd/island-update.service || fail "an update has no time to wait for jobs"
 # Both services are in the group that reads the keys of certificates.
 for package in island-coordinator island-nats; do
     grep -qx "m $package island-tls" "$work/$package/usr/lib/sysusers.d/$package.conf" || fail "$package is not in the group island-tls"

@@ -78,6 +78,11 @@ inside dpkg -r island-cargos island-coordinator island-nats
 for unit in island-coordinator island-nats; do
     ! inside systemctl --quiet is-active "$unit" || fail "$unit runs on"
 done
+
+say "with its package back, all of it runs again"
+inside sh -c 'dpkg -i /root/island-nats_*.deb /root/island-coordinator_*.deb /root/island-cargos_*.deb'
+until_true "the network" ready
+inside dpkg -r island-cargos island-coordinator island-nats
 inside dpkg -P island-coordinator island-nats
 [ -f "$root/var/lib/island-coordinator/island.db" ] || fail "purging deleted the books"
 say "all of it works"
