@@ -3,7 +3,7 @@
 use axum::{
     Json, Router,
     body::{Body, to_bytes},
-    http::{Request, StatusCode, header},
+    http::{HeaderMap, Request, StatusCode, header},
     routing::{get, post},
 };
 use island_console::{Settings, router, session::paths};
@@ -41,6 +41,20 @@ async fn page(api: Router, path: &str, form: &'static str) -> String {
         .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
         .body(Body::from(form))
         .expect("a request");
+    answer(api, request).await
+}
+
+/// The page at an address.
+async fn read(api: Router, path: &str) -> String {
+    let request = Request::get(path)
+        .header(header::HOST, "island.example.org")
+        .header(header::COOKIE, "island-session=token")
+        .body(Body::empty())
+        .expect("a request");
+    answer(api, request).await
+}
+
+async fn answer(api: Router, request: Request<Body>) -> String {
     let console = router(api, |_, _| (), Settings::default());
     let answer = console.oneshot(request).await.expect("an answer");
     let page = to_bytes(answer.into_body(), 1 << 20).await.expect("a page");
@@ -116,5 +130,61 @@ async fn a_refused_job_keeps_its_priority() {
         "name=\".priority\" aria-invalid=\"false\" value=\"80\"",
     ] {
         assert!(page.contains(kept), "{kept}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn credits_of_a_form_that_is_sent_twice_are_moved_once() {
+    let keyed = |headers: HeaderMap| async move {
+        let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or("none");
+        let error = json!({ "error": { "message": format!("key {key}"), "code": "service_unavailable" } });
+        (StatusCode::SERVICE_UNAVAILABLE, Json(error))
+    };
+    let account = json!({
+        "id": ID, "email": "b@example.org", "operator": false, "credits": 1, "held": 0, "created_at": NOW,
+    });
+    let statement = json!({
+        "account": ID, "from": NOW, "until": NOW, "opening": 0, "closing": 1, "totals": [], "earned": [], "spent": [],
+    });
+    let of = format!("/api/v1/admin/accounts/{ID}");
+    let none = || async { Json(json!({ "data": [] })) };
+    let api = api()
+        .route(&of, get(move || async move { Json(json!({ "data": account })) }))
+        .route(&format!("{of}/api-keys"), get(none))
+        .route(&format!("{of}/quotas"), get(none))
+        .route(&format!("{of}/statement"), get(move || async move { Json(json!({ "data": statement })) }))
+        .route(&format!("{of}/grants"), post(keyed))
+        .route(&format!("{of}/deductions"), post(keyed));
+    let own = format!("/console/admin/accounts/{ID}");
+    let forms = read(api.clone(), &own).await;
+    assert_eq!(forms.matches("name=\".once\"").count(), 2, "{forms}");
+    for verb in ["grants", "deductions"] {
+        let page = page(api.clone(), &format!("{own}/{verb}"), "amount=1&reason=a+gift&.once=the-form").await;
+        assert!(page.contains("key the-form"), "{verb}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn a_cargo_that_is_served_can_be_rejected_and_not_approved_again() {
+    for (state, verbs) in [
+        ("submitted", [true, true]),
+        ("approved", [false, true]),
+        ("rejected", [false, false]),
+        ("withdrawn", [false, false]),
+        ("replaced", [false, false]),
+    ] {
+        let publication = json!({
+            "id": ID, "workload_slug": "my-model", "name": "Mine", "publisher": ID, "state": state,
+            "created_at": NOW, "manifest": "",
+        });
+        let path = format!("/admin/publications/{ID}");
+        let api = api().route(
+            &format!("/api/v1{path}"),
+            get(move || async move { Json(json!({ "data": publication })) }),
+        );
+        let page = read(api, &format!("/console{path}")).await;
+        assert!(page.contains("my-model"), "{page}");
+        let shown = ["approve", "reject"].map(|verb| page.contains(&format!("{path}/{verb}\"")));
+        assert_eq!(shown, verbs, "{state}: {page}");
     }
 }

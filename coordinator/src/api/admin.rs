@@ -69,6 +69,14 @@ async fn answer(api: &Arc<Api>, id: AccountId) -> Result<AccountAnswer, ApiError
     Ok(Json(Data { data: read(api, id).await? }))
 }
 
+/// Refuses to give credits to an account that is closed for good, which could not spend them. The account must be locked.
+async fn check_open(conn: &mut Connection, account: AccountId) -> Result<(), ApiError> {
+    if account::is_closed(conn, account).await? {
+        return Err(ApiError::new(Code::Forbidden, "this account is closed: nobody could spend its credits"));
+    }
+    Ok(())
+}
+
 fn reason(body::Json(fields): body::Json) -> Result<String, ApiError> {
     fields.parse::<Reason>().map(|body| body.reason)
 }

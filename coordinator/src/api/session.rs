@@ -126,8 +126,14 @@ async fn sign_in(State(api): State<Arc<Api>>) -> Json<SignIn> {
     Json(SignIn { provider: api.provider.is_some() })
 }
 
-/// Begins a sign-in with the provider, which returns the browser to the console.
-async fn provider(State(api): State<Arc<Api>>, query: Query) -> Result<Json<Provider>, ApiError> {
+/// Begins a sign-in with the provider, which returns the browser to the console. It counts as one that a program begins: it needs no
+/// key, and those that have begun are limited for all clients together.
+async fn provider(
+    State(api): State<Arc<Api>>,
+    client: Client,
+    query: Query,
+) -> Result<Json<Provider>, ApiError> {
+    api.sign_ins.admit(client)?;
     let challenge = query.get("challenge").unwrap_or_default();
     Ok(Json(Provider { address: login::start(&api, login::CONSOLE, challenge).await? }))
 }

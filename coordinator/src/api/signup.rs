@@ -58,7 +58,9 @@ pub(super) async fn sign_up(
     };
     let credits = ledger::balance_in(&mut tx, made).await?;
     commit(tx).await?;
-    let data = AccountView { id: made, email, credits, created_at: now };
+    let about = account::get(context.store.reader(), made).await?;
+    let about = about.ok_or(StoreError::Corrupt { what: "account_id" })?;
+    let data = AccountView { id: made, email: about.email, credits, created_at: about.created_at };
     Ok((StatusCode::CREATED, Json(SignedUp { data, key: new.secret })))
 }
 

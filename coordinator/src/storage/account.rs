@@ -254,6 +254,17 @@ pub(crate) async fn close(
     Ok(Ok(()))
 }
 
+/// Whether an account is closed for good. The account must be locked if the result decides about a write.
+pub(crate) async fn is_closed(conn: &mut Connection, id: AccountId) -> Result<bool, StoreError> {
+    let row = sqlx::query("SELECT closed_at FROM accounts WHERE id = $1")
+        .bind(id.to_string())
+        .fetch_optional(conn)
+        .await
+        .context("read whether an account is closed")?;
+    let closed_at = row.as_ref().map_or(Ok(None), |row| moment(row, "closed_at"))?;
+    Ok(closed_at.is_some())
+}
+
 /// Accepts the keys of an account again. Returns `false` if it is not suspended.
 pub(crate) async fn resume(conn: &mut Connection, id: AccountId) -> Result<bool, StoreError> {
     let done = sqlx::query(

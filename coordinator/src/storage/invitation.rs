@@ -124,7 +124,7 @@ pub(crate) async fn record(
 }
 
 /// The account with this e-mail address that was created with the invitation of this code, if none of its keys was ever
-/// used. Only for an invitation that is for one account: others may have the code of another one.
+/// used. Only for an invitation that is for one account: others may have the code of another one, and that of one that was revoked.
 pub(crate) async fn unused_signup(
     conn: &mut Connection,
     code_hash: &str,
@@ -132,7 +132,7 @@ pub(crate) async fn unused_signup(
 ) -> Result<Option<AccountId>, StoreError> {
     let row = sqlx::query(
         "SELECT a.id FROM accounts a JOIN signups s ON s.account_id = a.id JOIN invitations i ON i.id = s.invitation_id \
-         WHERE a.email = $1 AND i.code_hash = $2 AND i.uses = 1 \
+         WHERE a.email = $1 AND i.code_hash = $2 AND i.uses = 1 AND i.revoked_at IS NULL \
          AND NOT EXISTS (SELECT 1 FROM api_keys k WHERE k.account_id = a.id AND k.last_used_at IS NOT NULL)",
     )
     .bind(to_text(email))

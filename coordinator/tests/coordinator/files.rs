@@ -1,5 +1,6 @@
 //! `/files`.
 
+use futures::StreamExt as _;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
@@ -139,6 +140,20 @@ async fn bad_uploads_leave_nothing_behind() {
     let (status, body) = answer(form(&network, b"{}", &[batch])).await;
     assert_eq!((status, &body["error"]["code"]), (422, &json!("too_many_files")), "{body}");
     assert_eq!(network.get("/files").await["data"].as_array().expect("a list").len(), 2);
+}
+
+#[tokio::test]
+async fn an_upload_ends_once_its_account_has_no_space() {
+    let network = Network::start_with(|config| config.files.account_mb = 1).await;
+    let head = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"in.jsonl\"\r\n\r\n";
+    let begun = [head.to_owned(), "x".repeat(8 << 20)].map(Ok::<_, std::io::Error>);
+    // It would go on for as long as the server reads.
+    let body = futures::stream::iter(begun).chain(futures::stream::pending());
+    let request = network.call(Method::POST, "/files");
+    let request = request.header("Content-Type", "multipart/form-data; boundary=b");
+    let (status, body) = answer(request.body(reqwest::Body::wrap_stream(body))).await;
+    assert_eq!((status, &body["error"]["code"]), (422, &json!("too_many_files")), "{body}");
+    assert_eq!(pieces(&network).await, 0);
 }
 
 #[tokio::test]

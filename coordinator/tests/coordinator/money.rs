@@ -195,6 +195,31 @@ async fn an_account_is_closed_for_good_once_nothing_depends_on_it() {
 }
 
 #[tokio::test]
+async fn a_closed_account_gets_no_credits() {
+    let network = Network::start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let mut island = Island::start(&network).await;
+    let job = run(&network, &mut island, None).await;
+    let path = format!("/accounts/{}", network.consumer.id);
+    for (verb, body) in [
+        ("deductions", json!({"amount": 9, "reason": "returned"})),
+        ("close", json!({"reason": "requested"})),
+    ] {
+        let (status, body) = admin.post(&format!("{path}/{verb}"), &body).await;
+        assert_eq!(status, 200, "{verb}: {body}");
+    }
+    for (path, body) in [
+        (format!("{path}/grants"), json!({"amount": 1, "reason": "a gift"})),
+        (format!("/jobs/{job}/refund"), json!({"reason": "wrong"})),
+    ] {
+        let (status, body) = admin.post(&path, &body).await;
+        assert_eq!((status, &body["error"]["code"]), (403, &json!("forbidden")), "{path}: {body}");
+    }
+    assert_eq!(admin.get(&path).await["data"]["credits"], 0, "nobody could spend them");
+    network.audit().await;
+}
+
+#[tokio::test]
 async fn an_account_is_not_closed_while_a_payment_to_it_may_be_returned() {
     let network = Network::start().await;
     let admin = Admin { network: &network, key: operator(&network).await.key };

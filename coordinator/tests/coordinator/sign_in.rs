@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, net::Ipv4Addr};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use island_coordinator::config::Oidc;
+use island_coordinator::config::{Config, Oidc};
 use island_testing::{oidc::Provider, port::free_port};
 use reqwest::{Client, Method, Url, redirect::Policy};
 use serde_json::{Value, json};
@@ -17,6 +17,11 @@ use crate::support::{
 
 /// A network with sign-in for people of `example.org`.
 async fn start() -> (Network, Provider) {
+    start_with(|_| {}).await
+}
+
+/// The same with changed settings.
+async fn start_with(change: impl FnOnce(&mut Config)) -> (Network, Provider) {
     let (own, provider) = (free_port(), free_port());
     let url = format!("http://127.0.0.1:{own}");
     let running = Provider::start(provider, &format!("{url}/api/v1/login/callback"));
@@ -34,6 +39,7 @@ async fn start() -> (Network, Provider) {
             email_domains: vec!["example.org".into()],
             key_days: 30,
         });
+        change(config);
     });
     (network.await, running)
 }
@@ -249,4 +255,22 @@ async fn without_a_provider_there_is_no_sign_in_and_one_that_is_away_is_named() 
     let begin = network.http.get(format!("{}/login?port=80&challenge={challenge}", network.url));
     let (status, body) = answer(begin).await;
     assert_eq!((status, &body["error"]["code"]), (503, &json!("service_unavailable")), "{body}");
+}
+
+#[tokio::test]
+async fn sign_ins_that_the_console_begins_are_limited_for_each_client() {
+    let behind_proxy = |config: &mut Config| {
+        config.http.trusted_proxies = vec!["127.0.0.0/8".parse().expect("a network")];
+    };
+    let (network, _provider) = start_with(behind_proxy).await;
+    let origin = network.url.strip_suffix("/api/v1").expect("the address of the API");
+    let mut statuses = Vec::new();
+    // More than two minutes allow.
+    for _ in 1..=61 {
+        let request = network.http.post(format!("{origin}/console/sign-in/provider")).header("origin", origin);
+        let request = request.header("content-type", "application/x-www-form-urlencoded").body("next=");
+        statuses.push(request.send().await.expect("an answer").status().as_u16());
+    }
+    assert_eq!(statuses[0], 200);
+    assert!(statuses.contains(&429), "{statuses:?}");
 }

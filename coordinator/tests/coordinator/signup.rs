@@ -56,10 +56,24 @@ async fn a_sign_up_whose_answer_was_lost_is_repeated() {
     let (_, code) = invite(&admin, json!({"credits": 1, "reason": "a friend"})).await;
     let (_, first) = sign_up(&network, "one@example.org", &code).await;
     let (status, again) = sign_up(&network, "one@example.org", &code).await;
-    assert_eq!((status, &again["data"]["id"]), (201, &first["data"]["id"]), "{again}");
+    assert_eq!((status, &again["data"]), (201, &first["data"]), "{again}");
     assert_eq!(answer(as_key(&network, &first["key"])).await.0, 401, "the lost key is revoked");
     assert_eq!(answer(as_key(&network, &again["key"])).await.0, 200);
     assert_eq!(sign_up(&network, "other@example.org", &code).await.0, 403, "used up");
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn a_revoked_code_replaces_the_key_of_no_account() {
+    let network = Network::start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let (id, code) = invite(&admin, json!({"credits": 1, "reason": "a friend"})).await;
+    let (_, first) = sign_up(&network, "one@example.org", &code).await;
+    let (status, _) = admin.post(&format!("/invitations/{id}/revoke"), &json!({"reason": "public"})).await;
+    assert_eq!(status, 200);
+    let (status, refused) = sign_up(&network, "one@example.org", &code).await;
+    assert_eq!((status, &refused["error"]["code"]), (403, &json!("invalid_invitation")), "{refused}");
+    assert_eq!(answer(as_key(&network, &first["key"])).await.0, 200, "the account stays");
     network.audit().await;
 }
 

@@ -1,6 +1,10 @@
 //! Accounts: credits, quotas, keys, refunds, suspension.
 
-use axum::{extract::Path, response::Response};
+use axum::{
+    extract::Path,
+    http::{HeaderMap, HeaderValue},
+    response::Response,
+};
 use island_protocol::api::{
     Data,
     admin::{AdminAccount, CreatedAccount},
@@ -10,6 +14,7 @@ use island_protocol::api::{
 };
 use serde::de::IgnoredAny;
 use serde_json::json;
+use uuid::Uuid;
 
 use super::{Operator, not_found, post_reason};
 use crate::{
@@ -21,6 +26,8 @@ use crate::{
 };
 
 const PAGE: &str = "/console/admin/accounts";
+/// Field with the idempotency key of a form: credits of a form that is sent twice are moved once.
+const ONCE: &str = ".once";
 
 fn state(account: &AdminAccount) -> Cell {
     match (&account.closed_at, &account.suspended) {
@@ -118,10 +125,7 @@ pub(super) async fn get(Operator(member): Operator, Path(id): Path<String>) -> R
     let quota_form = set_quotas(&id, &quotas);
     let own = OwnQuotas { account: quotas, key: Vec::new() };
     let action = |verb: &str| format!("{PAGE}/{}/{verb}", encoded(&id));
-    let change = |verb: &str, text: &str| {
-        let fields = vec![Field::amount("amount", t("accounts.amount")).required(), Field::reason()];
-        Form::post(action(verb), t(text), fields)
-    };
+    let change = |verb: &str, text: &str| change_credits(action(verb), t(text));
     let refund = Form::post(
         action("refund"),
         t("accounts.refund"),
@@ -153,6 +157,16 @@ pub(super) async fn get(Operator(member): Operator, Path(id): Path<String>) -> R
         (format!("/console/admin/audit-log?account={}", encoded(&id)), t("accounts.log").to_owned()),
     ]));
     member.page(account.email.clone(), "", blocks)
+}
+
+/// Grants or deducts credits.
+fn change_credits(action: String, text: &str) -> Form {
+    let fields = vec![
+        Field::amount("amount", t("accounts.amount")).required(),
+        Field::reason(),
+        Field::hidden(ONCE, Uuid::new_v4().to_string()),
+    ];
+    Form::post(action, text, fields)
 }
 
 fn facts(account: &AdminAccount) -> Vec<(String, Cell)> {
@@ -248,10 +262,9 @@ pub(super) async fn change(
 ) -> Response {
     let (path, page) =
         (format!("/admin/accounts/{}/{verb}", encoded(&id)), format!("{PAGE}/{}", encoded(&id)));
-    let amount = || json!({"amount": posted.number("amount"), "reason": posted.get("reason")});
     let changed = match verb.as_str() {
-        "grants" => post(&member, &path, &amount(), &page, "granted").await,
-        "deductions" => post(&member, &path, &amount(), &page, "deducted").await,
+        "grants" => post_once(&member, &path, &posted, &page, "granted").await,
+        "deductions" => post_once(&member, &path, &posted, &page, "deducted").await,
         "quotas" => post(&member, &path, &quotas(&posted), &page, "quotas_set").await,
         "refund" => {
             let path = format!("/admin/jobs/{}/refund", encoded(posted.get("job")));
@@ -277,6 +290,23 @@ async fn post(
     what: &str,
 ) -> Result<Response, ApiFailure> {
     member.visit.api.post::<Data<IgnoredAny>>(path, body).await?;
+    Ok(done(back, what))
+}
+
+/// Posts a change of credits, which has no further effect if its form is sent again.
+async fn post_once(
+    member: &Member,
+    path: &str,
+    posted: &Posted,
+    back: &str,
+    what: &str,
+) -> Result<Response, ApiFailure> {
+    let body = json!({"amount": posted.number("amount"), "reason": posted.get("reason")});
+    let mut headers = HeaderMap::new();
+    if let Some(Ok(once)) = posted.some(ONCE).map(HeaderValue::from_str) {
+        headers.insert("idempotency-key", once);
+    }
+    member.visit.api.post_with::<Data<IgnoredAny>>(path, &body, headers).await?;
     Ok(done(back, what))
 }
 

@@ -69,17 +69,17 @@ pub(super) async fn get(Operator(member): Operator, Path(id): Path<String>) -> R
     let form = |verb: &str, text: &str| {
         Form::post(format!("{PAGE}/{}/{verb}", publication.id), t(text), vec![Field::reason()])
     };
+    let panel = |text: &str, form: Form| Block::Panel(t(text).to_owned(), vec![Block::Form(form)]);
+    let mut steps = Vec::new();
     if publication.state == PublicationState::Submitted {
-        blocks.push(Block::Columns(vec![
-            Block::Panel(
-                t("review.approve").to_owned(),
-                vec![Block::Form(form("approve", "review.approve"))],
-            ),
-            Block::Panel(
-                t("review.reject").to_owned(),
-                vec![Block::Form(form("reject", "review.reject").bad())],
-            ),
-        ]));
+        steps.push(panel("review.approve", form("approve", "review.approve")));
+    }
+    // One that is served can be rejected as well: it is served no longer.
+    if matches!(publication.state, PublicationState::Submitted | PublicationState::Approved) {
+        steps.push(panel("review.reject", form("reject", "review.reject").bad()));
+    }
+    if !steps.is_empty() {
+        blocks.push(Block::Columns(steps));
     }
     member.page(publication.name.clone(), publication.workload_slug.to_string(), blocks)
 }

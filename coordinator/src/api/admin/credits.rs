@@ -9,7 +9,7 @@ use island_protocol::{
     problem::Code,
 };
 
-use super::{AccountAnswer, answer, made_before, named};
+use super::{AccountAnswer, answer, check_open, made_before, named};
 use crate::{
     api::{
         Api, ApiError,
@@ -77,6 +77,9 @@ async fn change(
         }
         commit(tx).await?;
         return Ok((Replayed(true), answer(api, account).await?));
+    }
+    if is_grant {
+        check_open(&mut tx, account).await?;
     }
     let posting = if is_grant { Posting::grant(account, amount) } else { Posting::deduct(account, amount) };
     // What it has earned is part of what it may spend.

@@ -13,7 +13,7 @@ use island_protocol::{
     problem::Code,
 };
 
-use super::reason;
+use super::{check_open, reason};
 use crate::{
     api::{Api, ApiError, auth::Operator, body, segment::Segment},
     ledger::{Kind, Posting},
@@ -45,6 +45,7 @@ pub(in crate::api) async fn refund(
     let (amount, is_refunded) = ledger::charged(&mut tx, job.account, id).await?;
     let refunds = !is_refunded && amount > MicroCredits::ZERO;
     if refunds {
+        check_open(&mut tx, job.account).await?;
         let posting = Posting::refund(job.account, amount);
         ledger::post(&mut tx, &posting, &Details::of_job(id), now).await?;
         key::refund_job(&mut tx, id, amount).await?;

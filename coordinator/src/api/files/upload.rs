@@ -27,6 +27,8 @@ use crate::{
 
 /// Bytes of a piece.
 const PIECE: usize = 256 << 10;
+/// Pieces of an upload after which it is checked again whether its account has space: others may arrive at the same time.
+const CHECKED: u64 = 16;
 /// Maximum bytes of the other fields and of what separates them.
 const MAX_FIELDS: u64 = 64 << 10;
 /// Maximum characters of a file's name.
@@ -180,6 +182,9 @@ impl Upload<'_> {
         let mut tx = self.api.execution.context().store.begin().await?;
         if !file::add_piece(&mut tx, self.id, n, text).await? {
             return Err(ApiError::new(Code::RequestTimeout, "the file was deleted while it arrived"));
+        }
+        if n.is_multiple_of(CHECKED) {
+            self.check_bytes(file::used(&mut tx, self.account).await?.bytes)?;
         }
         commit(tx).await?;
         Ok(())
