@@ -146,6 +146,8 @@ function take(event, _, isLive) {
     const target = event.reasoning ? find('.thoughts') : find('#text');
     if (event.reasoning) find('.reasoning').hidden = false;
     else target.hidden = false;
+    // What was prepared before the text is done; a step that follows is shown again.
+    find('#progress').hidden = true;
     pass('first', isLive);
     if (prose && !event.reasoning) format(event.content);
     else append(target, event.content);

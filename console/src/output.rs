@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use island_protocol::ids::JobId;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::{
     backend::encoded,
@@ -191,10 +191,38 @@ fn list(name: &str, items: &[Value], blocks: &mut Vec<Block>) {
 fn cell(value: &Value) -> Cell {
     match value {
         Value::Null => Cell::Nothing,
-        Value::Number(number) => Cell::number(number),
+        Value::Number(number) => Cell::number(short_number(number)),
         Value::String(text) => Cell::Text(short_string(text)),
         Value::Bool(_) => Cell::Text(value.to_string()),
+        // A box, or a point.
+        Value::Object(fields) if !fields.is_empty() && fields.values().all(Value::is_number) => {
+            let field = |(name, value): (&String, &Value)| match value {
+                Value::Number(number) => format!("{name} {}", short_number(number)),
+                other => format!("{name} {other}"),
+            };
+            Cell::Text(short_string(&fields.iter().map(field).collect::<Vec<_>>().join(", ")))
+        }
         nested => Cell::Code(short_string(&nested.to_string())),
+    }
+}
+
+/// A fraction to six digits, because the JSON beside it has all of them; whole numbers as they are.
+fn short_number(number: &Number) -> String {
+    match number.as_f64() {
+        Some(value) if number.is_f64() && value != 0.0 && value.abs() < 1e6 => {
+            // Zero for numbers from 100,000 on, five for those from one to ten.
+            let digits = 5.0 - value.abs().log10().floor();
+            if digits > 12.0 {
+                return format!("{value:.5e}");
+            }
+            let fixed = format!("{value:.0$}", digits as usize);
+            if fixed.contains('.') {
+                fixed.trim_end_matches('0').trim_end_matches('.').to_owned()
+            } else {
+                fixed
+            }
+        }
+        _ => number.to_string(),
     }
 }
 
@@ -276,6 +304,30 @@ mod tests {
         assert!(!shown.contains("<b>"), "{shown}");
         let shown = html(&json!("</pre><script>alert(1)</script>"));
         assert!(!shown.contains("<script>"), "{shown}");
+    }
+
+    #[test]
+    fn numbers_of_a_table_are_short_and_a_box_is_read_at_once() {
+        let shown = html(&json!([{
+            "score": 0.6667190194129944, "box": {"xmin": -22, "ymax": 47.25}, "time": 1234567.25, "count": 12345678,
+        }]));
+        let table = shown.split("</table>").next().expect("a table first");
+        for part in [">0.666719<", ">xmin -22, ymax 47.25<", ">1234567.25<", ">12345678<"] {
+            assert!(table.contains(part), "{part}: {table}");
+        }
+        assert!(shown.contains("0.6667190194129944"), "the JSON has all digits: {shown}");
+        let short = |value: f64| short_number(&Number::from_f64(value).expect("finite"));
+        let cases = [
+            (0.5, "0.5"),
+            (-0.1 - 0.2, "-0.3"),
+            (99_999.96, "100000"),
+            (9.999_999, "10"),
+            (1.25e-9, "1.25000e-9"),
+            (0.0, "0.0"),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(short(value), expected);
+        }
     }
 
     #[test]

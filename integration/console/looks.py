@@ -202,6 +202,8 @@ def pages_are_accessible(browser, network, axe):
         job = network.data("POST", "/jobs", network.consumer, body)["id"]
         page.goto(f"/console/jobs/{job}")
         expect(page.locator("#text")).to_contain_text("running")
+        # How far its model was loaded is past.
+        expect(page.locator("#progress")).to_be_hidden()
         check(page)
         page.get_by_role("button", name="Cancel").click()
         expect(page.locator("#badge")).to_have_text("cancelled")

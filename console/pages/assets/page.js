@@ -116,15 +116,18 @@ function draw(figure) {
   const axis = { stroke: color('--muted'), grid: { stroke: color('--line'), width: 1 }, ticks: { stroke: color('--line') } };
   const time = { ...axis, space: 72, values: names(isDays), ...(isDays && { incrs: [1, 2, 3, 7, 14, 28].map((days) => days * DAY_S) }) };
   const written = isDays ? day : moment;
-  // Half of a step, so that bars at the ends are whole; a day around a single moment.
+  // Half of a step, so that bars at the ends are whole; a day around a single moment, around which uPlot would show years.
   const steps = times.slice(1).map((time, at) => time - times[at]);
-  const edge = steps.length === 0 ? DAY_S / 2 : isBars ? Math.min(...steps) / 2 : 0;
+  const edge = isBars && steps.length > 0 ? Math.min(...steps) / 2 : 0;
+  const range = steps.length === 0
+    ? () => [times[0] - DAY_S / 2, times[0] + DAY_S / 2]
+    : (_, least, most) => [least - edge, most + edge];
   const place = figure.querySelector('.canvas');
   place.replaceChildren();
   const plot = new uPlot({
     width: place.clientWidth,
     height: 240,
-    scales: { x: { range: (_, least, most) => [least - edge, most + edge] }, y: { range: (_, least, most) => [Math.min(0, least), most > 0 ? most * 1.1 : 1] } },
+    scales: { x: { range }, y: { range: (_, least, most) => [Math.min(0, least), most > 0 ? most * 1.1 : 1] } },
     series: [{ label: about, value: (_, at) => (at == null ? '–' : written.format(at * 1000)) }, ...series],
     axes: [time, { ...axis, size: 60 }],
     ...(isDays && { tzDate: (at) => uPlot.tzDate(new Date(at * 1000), 'Etc/UTC') }),

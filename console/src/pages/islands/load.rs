@@ -7,7 +7,7 @@ use island_protocol::{
 };
 
 use crate::{
-    pages::{duration, jobs::phase, megabytes},
+    pages::{duration, jobs::phase, megabytes, megabytes_of},
     texts::{fill, t},
     view::{Block, Cell, Table, Tile, Tone},
 };
@@ -33,11 +33,7 @@ pub(super) fn load(heartbeat: &Heartbeat) -> Vec<Block> {
         Tile::new(t("islands.processor"), Cell::number(format!("{:.0} %", system.cpu_percent))),
         Tile::new(
             t("islands.memory"),
-            Cell::number(format!(
-                "{} / {}",
-                megabytes(system.memory_used_mb),
-                megabytes(system.memory_total_mb)
-            )),
+            Cell::number(megabytes_of(system.memory_used_mb, system.memory_total_mb)),
         ),
         Tile::new(
             t("islands.disk"),
@@ -53,11 +49,14 @@ pub(super) fn load(heartbeat: &Heartbeat) -> Vec<Block> {
     let gpu = |gpu: &GpuLoad| {
         let percent =
             |part: Option<u32>| part.map_or(Cell::Nothing, |part| Cell::number(format!("{part} %")));
-        let used = gpu.memory_used_mb.map_or_else(|| "–".to_owned(), megabytes);
+        let memory = gpu.memory_used_mb.map_or_else(
+            || format!("– / {}", megabytes(gpu.memory_total_mb)),
+            |used| megabytes_of(used, gpu.memory_total_mb),
+        );
         vec![
             Cell::number(gpu.index),
             percent(gpu.utilization_percent),
-            Cell::number(format!("{used} / {}", megabytes(gpu.memory_total_mb))),
+            Cell::number(memory),
             gpu.temperature_c.map_or(Cell::Nothing, |degrees| Cell::number(format!("{degrees} °C"))),
             gpu.power_draw_w.map_or(Cell::Nothing, |watts| Cell::number(format!("{watts:.0} W"))),
         ]
@@ -165,7 +164,7 @@ mod tests {
     #[test]
     fn the_load_has_gpus_jobs_and_the_memory_of_models() {
         let shown = html(&load(&heartbeat(|_| {})));
-        for part in ["90 %", "19.5 GB / 23.4 GB", "65 °C", "llm-chat", "1.2 s", "900 MB", "loaded"] {
+        for part in ["90 %", "19.5 / 23.4 GB", "65 °C", "llm-chat", "1.2 s", "900 MB", "loaded"] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
     }
