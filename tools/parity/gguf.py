@@ -109,7 +109,9 @@ def reply(address: str, messages: list[Json]) -> list[Json]:
 
 
 def compared(ours: list[Json], theirs: list[Json]) -> str:
-    """Why two replies are not the same, or an empty text."""
+    """Why two replies are not the same, or an empty text. Tokens without a text, such as the mark of an end, are in the server's alone."""
+    ours, theirs = ([token for token in tokens if token["bytes"]] for tokens in (ours, theirs))
+    ours = joined_like(theirs, ours)
     apart = []
     for place, (own, other) in enumerate(zip(ours, theirs)):
         if own["bytes"] != other["bytes"]:
@@ -125,6 +127,22 @@ def compared(ours: list[Json], theirs: list[Json]) -> str:
     if apart and (statistics.median(apart) >= MEDIAN or statistics.fmean(apart) >= MEAN):
         return f"logarithms of probabilities are {statistics.median(apart):.3f} apart, {statistics.fmean(apart):.3f} on average"
     return ""
+
+
+def joined_like(theirs: list[Json], ours: list[Json]) -> list[Json]:
+    """The server shows tokens with parts of characters together, as the last of them."""
+    waiting, joined = list(ours), []
+    for other in theirs:
+        begun: list[int] = []
+        while waiting and len(begun) < len(other["bytes"]):
+            token = waiting.pop(0)
+            begun += token["bytes"]
+            if begun == other["bytes"] or other["bytes"][: len(begun)] != begun:
+                joined.append({**token, "bytes": begun})
+                break
+        else:
+            joined += [{**other, "bytes": begun}] if begun else []
+    return joined + waiting
 
 
 def is_tie(token: Json) -> bool:
