@@ -309,7 +309,8 @@ mod tests {
     #[test]
     fn numbers_of_a_table_are_short_and_a_box_is_read_at_once() {
         let shown = html(&json!([{
-            "score": 0.6667190194129944, "box": {"xmin": -22, "ymax": 47.25}, "time": 1234567.25, "count": 12345678,
+            "score": 0.666_719_019_412_994_4, "box": {"xmin": -22, "ymax": 47.25}, "time": 1_234_567.25,
+            "count": 12_345_678,
         }]));
         let table = shown.split("</table>").next().expect("a table first");
         for part in [">0.666719<", ">xmin -22, ymax 47.25<", ">1234567.25<", ">12345678<"] {

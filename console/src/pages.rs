@@ -135,13 +135,11 @@ fn megabytes(mb: u64) -> String {
 
 /// A part of a memory and the whole, in the unit of the whole.
 fn megabytes_of(part: u64, whole: u64) -> String {
-    match whole {
-        0..1024 => fill("unit.megabytes", &[("value", &format!("{part} / {whole}"))]),
-        _ => {
-            let (part, whole) = (part as f64 / 1024.0, whole as f64 / 1024.0);
-            fill("unit.gigabytes", &[("value", &format!("{part:.1} / {whole:.1}"))])
-        }
+    if whole < 1024 {
+        return fill("unit.megabytes", &[("value", &format!("{part} / {whole}"))]);
     }
+    let (part, whole) = (part as f64 / 1024.0, whole as f64 / 1024.0);
+    fill("unit.gigabytes", &[("value", &format!("{part:.1} / {whole:.1}"))])
 }
 
 /// Credits as a number for a plot.
