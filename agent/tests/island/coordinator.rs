@@ -257,14 +257,21 @@ impl Coordinator {
         self.assign_signed(host, assignment, &self.key).await
     }
 
-    /// Sends an assignment signed by the given key.
+    /// Sends an assignment signed by the given key, again until there is an answer: an agent may not have subscribed yet, and a repeated
+    /// one is the same assignment.
     pub(crate) async fn assign_signed(
         &self,
         host: HostId,
         assignment: &Assignment,
         key: &KeyPair,
     ) -> AssignmentReply {
-        self.request(host, assignment, key).await.expect("an answer")
+        for _ in 0..1000 {
+            if let Some(reply) = self.request(host, assignment, key).await {
+                return reply;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("no answer to an assignment");
     }
 
     /// Sends a signed assignment to an Island that may not answer.

@@ -269,13 +269,7 @@ impl Island {
 
     /// Assigns, and expects that it is accepted.
     pub(crate) async fn run(&self, assignment: &Assignment) -> AttemptKey {
-        // A request before the agent has subscribed has no answer; a repeated one is the same assignment.
-        let reply = loop {
-            if let Some(reply) = self.coordinator.try_assign(self.host, assignment).await {
-                break reply;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        };
+        let reply = self.coordinator.assign(self.host, assignment).await;
         assert!(reply.accepted, "{reply:?}");
         assignment.key
     }
