@@ -130,7 +130,7 @@ def compared(ours: list[Json], theirs: list[Json]) -> str:
 
 
 def joined_like(theirs: list[Json], ours: list[Json]) -> list[Json]:
-    """The server shows tokens with parts of characters together, as the last of them."""
+    """Our tokens, joined as the server's are: it shows tokens with parts of a character as one, with the probability of the last."""
     waiting, joined = list(ours), []
     for other in theirs:
         begun: list[int] = []

@@ -265,13 +265,15 @@ impl Coordinator {
         assignment: &Assignment,
         key: &KeyPair,
     ) -> AssignmentReply {
-        for _ in 0..1000 {
-            if let Some(reply) = self.request(host, assignment, key).await {
-                return reply;
+        let reply = async {
+            loop {
+                if let Some(reply) = self.request(host, assignment, key).await {
+                    return reply;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("no answer to an assignment");
+        };
+        tokio::time::timeout(PATIENCE, reply).await.expect("an answer")
     }
 
     /// Sends a signed assignment to an Island that may not answer.

@@ -124,7 +124,7 @@ pub(crate) async fn record(
 }
 
 /// The account with this e-mail address that was created with the invitation of this code, if none of its keys was ever
-/// used. Only for an invitation that is for one account: others may have the code of another one, and that of one that was revoked.
+/// used. Only for an invitation that is for one account and was not revoked: others may have the code of another one.
 pub(crate) async fn unused_signup(
     conn: &mut Connection,
     code_hash: &str,

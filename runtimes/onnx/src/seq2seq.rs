@@ -272,8 +272,8 @@ fn rows(value: &DynValue, order: &[usize]) -> Result<DynValue, EngineError> {
 }
 
 fn select<T: Clone>(array: ArrayViewD<'_, T>, order: &[usize]) -> Result<ArrayD<T>, EngineError> {
-    let has = array.shape().first().copied().unwrap_or(0);
-    if order.iter().any(|&row| row >= has) {
+    let row_count = array.shape().first().copied().unwrap_or(0);
+    if order.iter().any(|&row| row >= row_count) {
         return Err(invalid_model(format!(
             "a part of the decoder's cache has the shape {:?}, not one row for each text",
             array.shape()

@@ -27,7 +27,7 @@ use crate::{
 
 const PAGE: &str = "/console/admin/accounts";
 /// Field with the idempotency key of a form: credits of a form that is sent twice are moved once.
-const ONCE: &str = ".once";
+const IDEMPOTENCY_KEY: &str = ".once";
 
 fn state(account: &AdminAccount) -> Cell {
     match (&account.closed_at, &account.suspended) {
@@ -164,7 +164,7 @@ fn change_credits(action: String, text: &str) -> Form {
     let fields = vec![
         Field::amount("amount", t("accounts.amount")).required(),
         Field::reason(),
-        Field::hidden(ONCE, Uuid::new_v4().to_string()),
+        Field::hidden(IDEMPOTENCY_KEY, Uuid::new_v4().to_string()),
     ];
     Form::post(action, text, fields)
 }
@@ -263,8 +263,8 @@ pub(super) async fn change(
     let (path, page) =
         (format!("/admin/accounts/{}/{verb}", encoded(&id)), format!("{PAGE}/{}", encoded(&id)));
     let changed = match verb.as_str() {
-        "grants" => post_once(&member, &path, &posted, &page, "granted").await,
-        "deductions" => post_once(&member, &path, &posted, &page, "deducted").await,
+        "grants" => post_idempotent(&member, &path, &posted, &page, "granted").await,
+        "deductions" => post_idempotent(&member, &path, &posted, &page, "deducted").await,
         "quotas" => post(&member, &path, &quotas(&posted), &page, "quotas_set").await,
         "refund" => {
             let path = format!("/admin/jobs/{}/refund", encoded(posted.get("job")));
@@ -294,7 +294,7 @@ async fn post(
 }
 
 /// Posts a change of credits, which has no further effect if its form is sent again.
-async fn post_once(
+async fn post_idempotent(
     member: &Member,
     path: &str,
     posted: &Posted,
@@ -303,8 +303,8 @@ async fn post_once(
 ) -> Result<Response, ApiFailure> {
     let body = json!({"amount": posted.number("amount"), "reason": posted.get("reason")});
     let mut headers = HeaderMap::new();
-    if let Some(Ok(once)) = posted.some(ONCE).map(HeaderValue::from_str) {
-        headers.insert("idempotency-key", once);
+    if let Some(Ok(key)) = posted.some(IDEMPOTENCY_KEY).map(HeaderValue::from_str) {
+        headers.insert("idempotency-key", key);
     }
     member.visit.api.post_with::<Data<IgnoredAny>>(path, &body, headers).await?;
     Ok(done(back, what))
