@@ -5,15 +5,18 @@ use std::collections::HashMap;
 use axum::{
     body::Body,
     extract::{FromRequest, Request},
-    http::{StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::Response,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use multer::Multipart;
+use uuid::Uuid;
 
-use crate::{backend::is_too_long, texts::t, web::refused};
+use crate::{backend::is_too_long, texts::t, view::Field, web::refused};
 
+/// Field with the idempotency key of a form: what is sent twice is one job, or one change of credits.
+const IDEMPOTENCY_KEY: &str = ".once";
 /// Maximum bytes of a form with files: what the API accepts, before it is written in base 64.
 const MAX_BYTES: usize = 9 << 20;
 /// Maximum bytes of a form of somebody who is not signed in.
@@ -42,6 +45,12 @@ impl Posted {
     /// A text that is not empty.
     pub(crate) fn some(&self, name: &str) -> Option<&str> {
         Some(self.get(name)).filter(|text| !text.is_empty())
+    }
+
+    /// The header by which a form that is sent twice has one effect, if the form has [`idempotency_key`].
+    pub(crate) fn idempotency(&self) -> HeaderMap {
+        let key = self.some(IDEMPOTENCY_KEY).and_then(|key| HeaderValue::from_str(key).ok());
+        key.map(|key| (HeaderName::from_static("idempotency-key"), key)).into_iter().collect()
     }
 
     /// A number, as the API reads it; text that is not a number is left to the API to refuse.
@@ -76,6 +85,11 @@ impl Posted {
     pub(crate) fn file(&self, name: &str) -> Option<&Bytes> {
         self.files(name).next()
     }
+}
+
+/// A hidden field with a new idempotency key.
+pub(crate) fn idempotency_key() -> Field {
+    Field::hidden(IDEMPOTENCY_KEY, Uuid::new_v4().to_string())
 }
 
 impl<S: Send + Sync> FromRequest<S> for Posted {

@@ -2,7 +2,7 @@
 
 use axum::{
     extract::Path,
-    http::{HeaderMap, HeaderValue, StatusCode},
+    http::StatusCode,
     response::{IntoResponse as _, Redirect, Response},
 };
 use island_protocol::{
@@ -10,20 +10,17 @@ use island_protocol::{
     cargo::{CargoEntry, Category},
 };
 use serde_json::{Map, Value, json};
-use uuid::Uuid;
 
 use super::megabytes;
 use crate::{
     backend::{ApiFailure, encoded},
-    form::Posted,
+    form::{Posted, idempotency_key},
     input::{self, WHOLE},
     texts::t,
     view::{Block, Card, Cell, Field, Form, Kind, Pager, Tone},
     web::{Member, Visit, blocks_page, described, failed, not_found},
 };
 
-/// Field with the idempotency key of a form: what is sent twice is one job.
-const ONCE: &str = ".once";
 /// Cargos in one page.
 const PAGE: usize = 48;
 /// Field with the priority of the job.
@@ -179,14 +176,13 @@ async fn show(
     if !cargo.is_enabled {
         blocks.push(Block::Notice(Tone::Warn, t("cargos.disabled").to_owned()));
     }
-    let once = || Field::hidden(ONCE, Uuid::new_v4().to_string());
     let priority = Kind::Number { step: "1".to_owned(), min: "0".to_owned(), max: "100".to_owned() };
     let mut priority = Field::new(PRIORITY, t("cargos.priority"), priority)
         .help(t("cargos.priority_help"))
         .value(entered.map_or("", |posted| posted.get(PRIORITY)));
     priority.is_extra = true;
     fields.push(priority);
-    fields.push(once());
+    fields.push(idempotency_key());
     let form = Form { has_files: true, ..Form::post(&action, t("cargos.submit"), fields) };
     if cargo.input_schema["properties"]["messages"].is_object() {
         let chat = format!("/console/chat?model={}", encoded(slug));
@@ -196,7 +192,7 @@ async fn show(
     let whole = entered.and_then(|posted| posted.some(WHOLE)).map(str::to_owned);
     let whole = whole.or_else(|| serde_json::to_string_pretty(example?).ok()).unwrap_or_default();
     let whole = Field::new(WHOLE, t("cargos.json"), Kind::Code).value(whole);
-    let as_json = Form::post(&action, t("cargos.submit"), vec![whole, once()]);
+    let as_json = Form::post(&action, t("cargos.submit"), vec![whole, idempotency_key()]);
     blocks.push(Block::Fold(t("cargos.as_json").to_owned(), vec![Block::Form(as_json)]));
     let as_call = if again.is_some() { "cargos.job_as_call" } else { "cargos.as_call" };
     blocks.push(Block::Fold(
@@ -282,11 +278,7 @@ pub(super) async fn submit(member: Member, Path(slug): Path<String>, posted: Pos
     if let Some(priority) = posted.number(PRIORITY) {
         body["priority"] = priority;
     }
-    let mut headers = HeaderMap::new();
-    if let Ok(once) = HeaderValue::from_str(posted.get(ONCE)) {
-        headers.insert("idempotency-key", once);
-    }
-    match member.visit.api.post_with::<Data<SubmittedJob>>("/jobs", &body, headers).await {
+    match member.visit.api.post_with::<Data<SubmittedJob>>("/jobs", &body, posted.idempotency()).await {
         Ok(Data { data }) => Redirect::to(&format!("/console/jobs/{}", data.id)).into_response(),
         Err(ApiFailure::Refused { status, problem }) if status.is_client_error() => {
             let (message, param) = (described(&problem).0, problem.param.unwrap_or_default());

@@ -1,10 +1,6 @@
 //! Accounts: credits, quotas, keys, refunds, suspension.
 
-use axum::{
-    extract::Path,
-    http::{HeaderMap, HeaderValue},
-    response::Response,
-};
+use axum::{extract::Path, response::Response};
 use island_protocol::api::{
     Data,
     admin::{AdminAccount, CreatedAccount},
@@ -14,20 +10,17 @@ use island_protocol::api::{
 };
 use serde::de::IgnoredAny;
 use serde_json::json;
-use uuid::Uuid;
 
 use super::{Operator, not_found, post_reason};
 use crate::{
     backend::{ApiFailure, add_parameter, encoded},
-    form::Posted,
+    form::{Posted, idempotency_key},
     texts::{fill, t},
     view::{Block, Cell, Field, Form, Kind, Pager, Table, Tile, Tone},
     web::{Member, done},
 };
 
 const PAGE: &str = "/console/admin/accounts";
-/// Field with the idempotency key of a form: credits of a form that is sent twice are moved once.
-const IDEMPOTENCY_KEY: &str = ".once";
 
 fn state(account: &AdminAccount) -> Cell {
     match (&account.closed_at, &account.suspended) {
@@ -161,11 +154,8 @@ pub(super) async fn get(Operator(member): Operator, Path(id): Path<String>) -> R
 
 /// Grants or deducts credits.
 fn change_credits(action: String, text: &str) -> Form {
-    let fields = vec![
-        Field::amount("amount", t("accounts.amount")).required(),
-        Field::reason(),
-        Field::hidden(IDEMPOTENCY_KEY, Uuid::new_v4().to_string()),
-    ];
+    let fields =
+        vec![Field::amount("amount", t("accounts.amount")).required(), Field::reason(), idempotency_key()];
     Form::post(action, text, fields)
 }
 
@@ -302,11 +292,7 @@ async fn post_idempotent(
     what: &str,
 ) -> Result<Response, ApiFailure> {
     let body = json!({"amount": posted.number("amount"), "reason": posted.get("reason")});
-    let mut headers = HeaderMap::new();
-    if let Some(Ok(key)) = posted.some(IDEMPOTENCY_KEY).map(HeaderValue::from_str) {
-        headers.insert("idempotency-key", key);
-    }
-    member.visit.api.post_with::<Data<IgnoredAny>>(path, &body, headers).await?;
+    member.visit.api.post_with::<Data<IgnoredAny>>(path, &body, posted.idempotency()).await?;
     Ok(done(back, what))
 }
 
