@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::{backend::is_too_long, texts::t, view::Field, web::refused};
 
-/// Field with the idempotency key of a form: what is sent twice is one job, or one change of credits.
+/// Field with the idempotency key of a form: what is sent twice is one job, one change of credits or one payout.
 const IDEMPOTENCY_KEY: &str = ".once";
 /// Maximum bytes of a form with files: what the API accepts, before it is written in base 64.
 const MAX_BYTES: usize = 9 << 20;

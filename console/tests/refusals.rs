@@ -148,13 +148,15 @@ async fn credits_of_a_form_that_is_sent_twice_are_moved_once() {
     });
     let of = format!("/api/v1/admin/accounts/{ID}");
     let none = || async { Json(json!({ "data": [] })) };
+    let payouts = || async { Json(json!({ "data": [], "meta": { "total": 0, "limit": 25, "offset": 0 } })) };
     let api = api()
         .route(&of, get(move || async move { Json(json!({ "data": account })) }))
         .route(&format!("{of}/api-keys"), get(none))
         .route(&format!("{of}/quotas"), get(none))
         .route(&format!("{of}/statement"), get(move || async move { Json(json!({ "data": statement })) }))
         .route(&format!("{of}/grants"), post(keyed))
-        .route(&format!("{of}/deductions"), post(keyed));
+        .route(&format!("{of}/deductions"), post(keyed))
+        .route("/api/v1/admin/payouts", get(payouts).post(keyed));
     let own = format!("/console/admin/accounts/{ID}");
     let forms = read(api.clone(), &own).await;
     assert_eq!(forms.matches("name=\".once\"").count(), 2, "{forms}");
@@ -162,6 +164,11 @@ async fn credits_of_a_form_that_is_sent_twice_are_moved_once() {
         let page = page(api.clone(), &format!("{own}/{verb}"), "amount=1&reason=a+gift&.once=the-form").await;
         assert!(page.contains("key the-form"), "{verb}: {page}");
     }
+    // A second payout would be empty, and would be shown in place of the first.
+    let forms = read(api.clone(), "/console/admin/payouts").await;
+    assert_eq!(forms.matches("name=\".once\"").count(), 1, "{forms}");
+    let page = page(api, "/console/admin/payouts", "reason=november&.once=the-form").await;
+    assert!(page.contains("key the-form"), "{page}");
 }
 
 #[tokio::test]

@@ -35,8 +35,10 @@ pub(crate) use tls::{Certificate, expires};
 
 /// Maximum time for the handshake of TLS.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time for the head of a request, including the pause before it on a connection that is kept alive.
-const HEAD_TIMEOUT: Duration = Duration::from_mins(1);
+/// Maximum time for the head of a request, including the pause before it on a connection that is kept alive. Longer than reverse proxies
+/// keep unused connections (nginx for one minute, Caddy for two): of a connection that both ends may close, the proxy must be the one that
+/// closes it, as a request that meets the coordinator's end of it fails.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(150);
 /// Maximum time for which a client may read nothing of what is sent.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum bytes that a connection holds of what is received and of what is to be sent.
@@ -227,6 +229,22 @@ mod tests {
         client.write_all(b"GET / HTTP/1.1\r\nhost:").await.expect("sent");
         let mut answer = Vec::new();
         client.read_to_end(&mut answer).await.expect("closed by the server");
+    }
+
+    #[tokio::test]
+    async fn an_unused_connection_outlasts_that_of_a_proxy() {
+        let (address, _soft) = started(Router::new(), 8).await;
+        let mut client = connected(address).await;
+        for _ in 0..2 {
+            client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sent");
+            let mut answer = [0; 512];
+            let length = client.read(&mut answer).await.expect("an answer");
+            assert!(answer[..length].starts_with(b"HTTP/1.1 404"), "{:?}", answer[..length].escape_ascii());
+            // Two minutes pass at once, and none while bytes are on their way.
+            tokio::time::pause();
+            tokio::time::advance(Duration::from_mins(2)).await;
+            tokio::time::resume();
+        }
     }
 
     #[tokio::test]

@@ -31,9 +31,10 @@ pub(super) async fn credentials(
     let public_key = pair.public_key();
     let inbox_prefix = format!("_INBOX_{public_key}");
     permissions.subscribe.push(format!("{inbox_prefix}.>"));
-    // Valid by both clocks.
-    let (issued_at, expires_at) =
-        (context.clock.earliest(), context.clock.latest().plus_ms(api.rules.watch_jwt_ms));
+    // Valid by both clocks, and no longer than the key: the server reads the credentials only.
+    let longest = context.clock.latest().plus_ms(api.rules.watch_jwt_ms);
+    let expires_at = caller.expires_at.map_or(longest, |end| end.min(longest));
+    let issued_at = context.clock.earliest();
     let user_jwt = api
         .keys
         .user_jwt(&public_key, "watcher", &permissions, issued_at, expires_at)

@@ -33,7 +33,7 @@ use crate::{
         Connection, StoreError,
         account::{self, Account},
         commit,
-        key::{self, StoredKey},
+        key::{self, SIGN_IN, StoredKey},
         ledger,
         login::{self, Login},
     },
@@ -261,7 +261,8 @@ pub(super) async fn finish(
     let new = secret::new_key();
     let days = i64::from(api.rules.login_key_days);
     let expires_at = (days > 0).then(|| now.plus_ms(days * DAY_MS));
-    let stored = StoredKey { expires_at, ..StoredKey::unlimited(account, "sign-in", &new, now) };
+    let stored = StoredKey { expires_at, ..StoredKey::unlimited(account, SIGN_IN, &new, now) };
+    key::retire_sign_ins(&mut tx, account, now).await?;
     key::insert(&mut tx, &stored).await?;
     let credits = ledger::balance_in(&mut tx, account).await?;
     commit(tx).await?;

@@ -39,7 +39,7 @@ pub(super) async fn sign_up(
     let now = context.clock.now();
     let mut tx = context.store.begin().await?;
     let new = secret::new_key();
-    let made = if let Some(account) = invitation::unused_signup(&mut tx, &hash, &email).await? {
+    let made = if let Some(account) = invitation::unused_signup(&mut tx, &hash, &email, now).await? {
         replace_keys(&mut tx, account, &new, now).await?;
         account
     } else {

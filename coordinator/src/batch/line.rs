@@ -14,6 +14,8 @@ const MAX_CUSTOM_ID: usize = 512;
 const MAX_MARKS: usize = 500_000;
 /// Maximum problems of a file that are reported.
 const MAX_ERRORS: usize = 100;
+/// What the idempotency keys of the requests of all batches begin with; the id of the batch follows.
+pub(crate) const KEY_BEGIN: &str = "batch-";
 
 /// Splits the pieces of a file into lines. Lines without text are left out, and counted.
 #[derive(Debug, Default)]
@@ -180,7 +182,7 @@ fn request_id(batch: BatchId, number: u64) -> String {
 
 /// Begins the idempotency keys of the requests of a batch; the number of a line follows.
 pub(crate) fn key_prefix(batch: BatchId) -> String {
-    format!("batch-{batch}-")
+    format!("{KEY_BEGIN}{batch}-")
 }
 
 /// The idempotency key of a request: the same on every coordinator.

@@ -1,11 +1,12 @@
 //! The audit log: what operators did, and what owners ordered their Islands remotely. An entry is written by the transaction of its action, and never changed.
 
 use island_protocol::{
-    api::admin::{AdminAction, AuditEntry},
+    api::admin::AdminAction,
     credits::MicroCredits,
     ids::{AccountId, ApiKeyId, HostId, JobId, Slug},
     time::Timestamp,
 };
+use serde::Serialize;
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
@@ -98,13 +99,37 @@ pub(crate) async fn insert(
     Ok(())
 }
 
+/// An entry as it is stored. Its JSON is that of `AuditEntry`, but with the name of any action: a newer coordinator may have
+/// written one that this one does not know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct StoredEntry {
+    pub id: String,
+    pub created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor: Option<AccountId>,
+    /// Name of the action.
+    pub action: String,
+    pub account: AccountId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<ApiKeyId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub amount: Option<MicroCredits>,
+    pub reason: String,
+}
+
 /// A page of the entries about one account, or about all, newest first, and their total number.
 pub(crate) async fn page(
     pool: &Pool,
     account: Option<AccountId>,
     limit: u64,
     offset: u64,
-) -> Result<(Vec<AuditEntry>, u64), StoreError> {
+) -> Result<(Vec<StoredEntry>, u64), StoreError> {
     let of = if account.is_some() { "WHERE account_id = $3" } else { "" };
     let statement = format!(
         "SELECT id, created_at, actor, action, account_id, api_key_id, host_id, job_id, amount, reason, subject \
@@ -124,13 +149,13 @@ pub(crate) async fn page(
     Ok((entries, total.unsigned_abs()))
 }
 
-fn entry(row: &Row) -> Result<AuditEntry, StoreError> {
+fn entry(row: &Row) -> Result<StoredEntry, StoreError> {
     let amount: Option<i64> = row.try_get("amount").context("read a column")?;
-    Ok(AuditEntry {
+    Ok(StoredEntry {
         id: parsed(row, "id")?,
         created_at: Timestamp::from_unix_ms(integer(row, "created_at")?),
         actor: optional(row, "actor")?,
-        action: parsed(row, "action")?,
+        action: row.try_get("action").context("read a column")?,
         account: parsed(row, "account_id")?,
         api_key: optional(row, "api_key_id")?,
         host: optional(row, "host_id")?,

@@ -19,7 +19,7 @@ use super::{
 use crate::job::Agreement;
 
 /// States of a batch that has not ended, as the partial index has them.
-const OPEN: &str = "status IN ('validating', 'in_progress', 'finalizing', 'cancelling')";
+pub(super) const OPEN: &str = "status IN ('validating', 'in_progress', 'finalizing', 'cancelling')";
 const COLUMNS: &str = "id, account_id, api_key_id, endpoint, input_file_id, output_file_id, error_file_id, completion_window, \
      metadata, max_credits, spent, status, total, completed, failed, errors, created_at, expires_at, in_progress_at, \
      finalizing_at, cancelling_at, ended_at";
@@ -460,7 +460,7 @@ pub(crate) async fn spend(
     Ok(Spending::Capped { most: MicroCredits(most), left: MicroCredits((most - spent).max(0)) })
 }
 
-/// Returns what of a job's hold was not charged.
+/// Returns what of a job's hold was not charged, or what was charged and is refunded.
 pub(crate) async fn refund(
     conn: &mut Connection,
     id: BatchId,

@@ -190,7 +190,7 @@ fn listed(account: Option<AccountId>, text: &str, first: usize) -> (String, Vec<
              OR LOWER(COALESCE(region, '')) LIKE ${number} ESCAPE '\\')"
         ));
         // What people enter is not a pattern.
-        let escaped = text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+        let escaped = to_text(text).replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
         values.push(format!("%{escaped}%"));
     }
     (conditions.concat(), values)

@@ -1,9 +1,10 @@
 //! Requests with an `Idempotency-Key`, and the job or key that each created.
 
 use island_protocol::{ids::AccountId, time::Timestamp};
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
-use super::{Connection, Pool, QueryContext as _, StoreError};
+use super::{Connection, Pool, QueryContext as _, StoreError, batch::OPEN};
+use crate::batch::line::KEY_BEGIN;
 
 /// Name of `POST /jobs` in records.
 pub(crate) const JOBS: &str = "jobs";
@@ -132,9 +133,17 @@ pub(crate) async fn remove(conn: &mut Connection, route: &str, made: &str) -> Re
     Ok(())
 }
 
-/// Removes records that were made until `expired`.
+/// Removes records that were made until `expired`. Those of the lines of a batch stay until it has ended: whatever time that
+/// takes, no line is run and paid again.
 pub(crate) async fn purge(conn: &mut Connection, expired: Timestamp) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM idempotency WHERE created_at <= $1")
+    // Where the id of the batch begins in the key; it is a UUID.
+    let begin = KEY_BEGIN.len() + 1;
+    let statement = format!(
+        "DELETE FROM idempotency WHERE created_at <= $1 AND (idempotency_key NOT LIKE '{KEY_BEGIN}%' \
+         OR NOT EXISTS (SELECT 1 FROM batches b WHERE b.id = SUBSTR(idempotency.idempotency_key, {begin}, 36) \
+         AND b.account_id = idempotency.account_id AND {OPEN}))"
+    );
+    sqlx::query(AssertSqlSafe(statement))
         .bind(expired.unix_ms())
         .execute(conn)
         .await

@@ -124,19 +124,23 @@ pub(crate) async fn record(
 }
 
 /// The account with this e-mail address that was created with the invitation of this code, if none of its keys was ever
-/// used. Only for an invitation that is for one account and was not revoked: others may have the code of another one.
+/// used. Only for an invitation that is for one account, since others may have the code of another one, and that is neither
+/// revoked nor expired.
 pub(crate) async fn unused_signup(
     conn: &mut Connection,
     code_hash: &str,
     email: &str,
+    now: Timestamp,
 ) -> Result<Option<AccountId>, StoreError> {
     let row = sqlx::query(
         "SELECT a.id FROM accounts a JOIN signups s ON s.account_id = a.id JOIN invitations i ON i.id = s.invitation_id \
-         WHERE a.email = $1 AND i.code_hash = $2 AND i.uses = 1 AND i.revoked_at IS NULL \
+         WHERE a.email = $1 AND i.code_hash = $2 AND i.uses = 1 \
+         AND i.revoked_at IS NULL AND (i.expires_at IS NULL OR i.expires_at > $3) \
          AND NOT EXISTS (SELECT 1 FROM api_keys k WHERE k.account_id = a.id AND k.last_used_at IS NOT NULL)",
     )
     .bind(to_text(email))
     .bind(code_hash)
+    .bind(now.unix_ms())
     .fetch_optional(conn)
     .await
     .context("find a sign-up")?;

@@ -12,9 +12,18 @@ use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
 use super::{
-    Connection, Pool, QueryContext as _, Row, StoreError, integer, moment, parsed, revocation, to_text,
+    Connection, Pool, QueryContext as _, Row, StoreError, batch::OPEN, integer, moment, parsed, revocation,
+    to_text,
 };
 use crate::secret::NewKey;
+
+/// Name of the keys that sign-ins create.
+pub(crate) const SIGN_IN: &str = "sign-in";
+/// Keys of earlier sign-ins that an account keeps, and that one sign-in revokes at most.
+const SIGN_INS: usize = 20;
+const RETIRED: usize = 100;
+/// Maximum keys of a list.
+const LISTED: i64 = 1_000;
 
 /// The scopes of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,17 +223,73 @@ fn view(row: &Row) -> Result<KeyView, StoreError> {
     })
 }
 
-/// An account's keys that are not revoked, oldest first.
-pub(crate) async fn list(pool: &Pool, account: AccountId) -> Result<Vec<KeyView>, StoreError> {
+/// An account's keys that are not revoked, oldest first. Of more than [`LISTED`], the newest that have not expired are
+/// preferred.
+pub(crate) async fn list(
+    pool: &Pool,
+    account: AccountId,
+    now: Timestamp,
+) -> Result<Vec<KeyView>, StoreError> {
     let rows = sqlx::query(
-        "SELECT id, name, prefix, scopes, created_at, last_used_at, expires_at, spend_cap, spent FROM api_keys \
-         WHERE account_id = $1 AND revoked_at IS NULL ORDER BY created_at, id",
+        "SELECT id, name, prefix, scopes, created_at, last_used_at, expires_at, spend_cap, spent FROM (\
+         SELECT * FROM api_keys WHERE account_id = $1 AND revoked_at IS NULL \
+         ORDER BY CASE WHEN expires_at <= $2 THEN 1 ELSE 0 END, created_at DESC, id DESC LIMIT $3) k \
+         ORDER BY created_at, id",
     )
     .bind(account.to_string())
+    .bind(now.unix_ms())
+    .bind(LISTED)
     .fetch_all(pool)
     .await
     .context("list API keys")?;
     rows.iter().map(view).collect()
+}
+
+/// Revokes keys of an account's earlier sign-ins, since each leaves one: those that have expired, and of the others all but
+/// those that were used last. A key with which a batch runs stays.
+pub(crate) async fn retire_sign_ins(
+    conn: &mut Connection,
+    account: AccountId,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let rows = sqlx::query(AssertSqlSafe(format!(
+        "SELECT k.id, k.expires_at FROM api_keys k WHERE k.account_id = $1 AND k.name = '{SIGN_IN}' \
+         AND k.revoked_at IS NULL AND k.spend_cap IS NULL AND NOT EXISTS (SELECT 1 FROM batches b \
+         WHERE b.account_id = k.account_id AND b.api_key_id = k.id AND {OPEN}) \
+         ORDER BY COALESCE(k.last_used_at, k.created_at) DESC, k.created_at DESC, k.id DESC"
+    )))
+    .bind(account.to_string())
+    .fetch_all(&mut *conn)
+    .await
+    .context("list the keys of sign-ins")?;
+    let mut keys = Vec::new();
+    for row in &rows {
+        let id: ApiKeyId = parsed(row, "id")?;
+        keys.push((id, moment(row, "expires_at")?));
+    }
+    for id in retired(&keys, now) {
+        sqlx::query("UPDATE api_keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL")
+            .bind(id.to_string())
+            .bind(now.unix_ms())
+            .execute(&mut *conn)
+            .await
+            .context("revoke the key of a sign-in")?;
+        revocation::revoke_watchers(conn, id, now).await?;
+    }
+    Ok(())
+}
+
+/// Which keys of sign-ins are revoked at the next one, of keys with the times at which they expire, the last used first.
+/// Newer keys come before older ones, as in every transaction that writes several.
+fn retired(keys: &[(ApiKeyId, Option<Timestamp>)], now: Timestamp) -> Vec<ApiKeyId> {
+    let (accepted, expired): (Vec<_>, Vec<_>) =
+        keys.iter().copied().partition(|(_, end)| end.is_none_or(|end| end > now));
+    let mut retired: Vec<ApiKeyId> =
+        expired.into_iter().chain(accepted.into_iter().skip(SIGN_INS)).map(|(id, _)| id).collect();
+    // The others follow at the next sign-in, so that no transaction is long.
+    retired.truncate(RETIRED);
+    retired.sort_unstable_by_key(|id| Reverse(*id));
+    retired
 }
 
 /// One key, revoked or not.
@@ -458,6 +523,23 @@ pub(crate) async fn used(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sign_in_revokes_expired_keys_and_all_but_the_last_used_ones() {
+        let now = Timestamp::from_unix_ms(1_000);
+        let id = |number: usize| ApiKeyId(Uuid::from_u128(number as u128));
+        let key = |number, end: Option<i64>| (id(number), end.map(Timestamp::from_unix_ms));
+        let mut keys: Vec<_> = (0..SIGN_INS + 2).rev().map(|number| key(number, None)).collect();
+        keys.insert(3, key(50, Some(1_000)));
+        keys.insert(4, key(51, Some(1_001)));
+        let gone = retired(&keys, now);
+        assert_eq!(gone, [id(50), id(2), id(1), id(0)], "newer keys are written first");
+        keys.retain(|(id, _)| !gone.contains(id));
+        assert_eq!(keys.len(), SIGN_INS);
+        assert!(retired(&keys, now).is_empty());
+        let expired: Vec<_> = (0..=RETIRED).map(|number| key(number, Some(1))).collect();
+        assert_eq!(retired(&expired, now).len(), RETIRED);
+    }
 
     #[test]
     fn scopes_are_read_as_they_are_written() {

@@ -16,6 +16,18 @@ pub(super) async fn insert(conn: &mut Connection, job: JobId, request: &str) -> 
     Ok(())
 }
 
+/// Records that the reply of a job's response, if it is stored, reached its maximum length: its events state so only until
+/// they are deleted.
+pub(super) async fn mark_cut(conn: &mut Connection, job: JobId) -> Result<(), StoreError> {
+    // What is kept is an object with fields, none of which is this one.
+    sqlx::query("UPDATE responses SET request = '{\"is_cut\":true,' || SUBSTR(request, 2) WHERE job_id = $1")
+        .bind(job.to_string())
+        .execute(conn)
+        .await
+        .context("record how a response ended")?;
+    Ok(())
+}
+
 /// What was kept of the request of a job's response; `None` if it is not stored.
 pub(crate) async fn get(pool: &Pool, job: JobId) -> Result<Option<String>, StoreError> {
     let row = sqlx::query("SELECT request FROM responses WHERE job_id = $1")

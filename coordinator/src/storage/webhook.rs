@@ -11,7 +11,7 @@ use island_protocol::{
     responses,
     time::Timestamp,
 };
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
 use super::{Connection, Pool, QueryContext as _, Row, StoreError, integer, moment, parsed, to_text};
@@ -238,6 +238,13 @@ pub(crate) async fn enqueue_test(
     write(conn, id, webhook, EventType::WebhookTest, &webhook.to_string(), now).await
 }
 
+/// Names of the events that this coordinator knows, as a list of SQL. A newer coordinator may have written others, which it
+/// sends itself.
+fn known() -> String {
+    let names: Vec<String> = EventType::ALL.iter().map(|event| format!("'{}'", event.as_str())).collect();
+    names.join(", ")
+}
+
 /// Writes an event for a webhook, unless it was deleted meanwhile.
 async fn write(
     conn: &mut Connection,
@@ -247,6 +254,17 @@ async fn write(
     subject: &str,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
+    // Nothing was tried since the events before were given up, so the address has not kept failing until now.
+    sqlx::query(AssertSqlSafe(format!(
+        "UPDATE webhooks SET failing_since = NULL \
+         WHERE id = $1 AND failing_since IS NOT NULL AND disabled_at IS NULL AND NOT EXISTS (SELECT 1 \
+         FROM webhook_deliveries d WHERE d.webhook_id = webhooks.id AND d.state = 'pending' AND d.event IN ({}))",
+        known()
+    )))
+    .bind(webhook.to_string())
+    .execute(&mut *conn)
+    .await
+    .context("begin the events of a webhook anew")?;
     let done = sqlx::query(
         "INSERT INTO webhook_deliveries (id, webhook_id, event, subject, state, next_at, created_at) \
          SELECT $1, w.id, $3, $4, 'pending', $5, $5 FROM webhooks w WHERE w.id = $2",
@@ -286,14 +304,15 @@ fn secrets(row: &Row) -> Result<Vec<String>, StoreError> {
 
 /// Deliveries that may be tried now, the longest due first, and some only of each webhook, so that many of one do not delay others.
 pub(crate) async fn due(pool: &Pool, now: Timestamp) -> Result<Vec<Due>, StoreError> {
-    let rows = sqlx::query(
+    let rows = sqlx::query(AssertSqlSafe(format!(
         "SELECT d.id, d.webhook_id, d.event, d.subject, d.attempts, d.created_at, d.next_at, w.url, w.secret, \
          CASE WHEN w.old_until > $1 THEN w.old_secret END AS old_secret \
          FROM (SELECT id, webhook_id, event, subject, attempts, created_at, next_at, \
          ROW_NUMBER() OVER (PARTITION BY webhook_id ORDER BY next_at, id) AS place \
-         FROM webhook_deliveries WHERE state = 'pending' AND next_at <= $1) d \
+         FROM webhook_deliveries WHERE state = 'pending' AND next_at <= $1 AND event IN ({})) d \
          JOIN webhooks w ON w.id = d.webhook_id WHERE d.place <= $3 ORDER BY d.next_at LIMIT $2",
-    )
+        known()
+    )))
     .bind(now.unix_ms())
     .bind(DUE)
     .bind(PER_WEBHOOK)
@@ -448,24 +467,25 @@ pub(crate) async fn disable(
     Ok(true)
 }
 
-/// A page of a webhook's deliveries, newest first, and their total number.
+/// A page of a webhook's deliveries, newest first, and their total number, without events of a newer coordinator.
 pub(crate) async fn deliveries(
     pool: &Pool,
     id: WebhookId,
     limit: u64,
     offset: u64,
 ) -> Result<(Vec<Delivery>, u64), StoreError> {
-    let rows = sqlx::query(
+    let of = format!("FROM webhook_deliveries WHERE webhook_id = $1 AND event IN ({})", known());
+    let rows = sqlx::query(AssertSqlSafe(format!(
         "SELECT id, event, subject, state, attempts, next_at, last_status, last_error, created_at, ended_at \
-         FROM webhook_deliveries WHERE webhook_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2 OFFSET $3",
-    )
+         {of} ORDER BY created_at DESC, id DESC LIMIT $2 OFFSET $3"
+    )))
     .bind(id.to_string())
     .bind(limit as i64)
     .bind(i64::try_from(offset).unwrap_or(i64::MAX))
     .fetch_all(pool)
     .await
     .context("list deliveries")?;
-    let total = sqlx::query("SELECT COUNT(*) AS n FROM webhook_deliveries WHERE webhook_id = $1")
+    let total = sqlx::query(AssertSqlSafe(format!("SELECT COUNT(*) AS n {of}")))
         .bind(id.to_string())
         .fetch_one(pool)
         .await

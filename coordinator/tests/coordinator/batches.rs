@@ -295,6 +295,33 @@ async fn a_batch_costs_no_more_than_its_maximum() {
 }
 
 #[tokio::test]
+async fn what_an_operator_refunds_is_left_of_the_maximum_of_an_open_batch() {
+    let network = Network::start_with(|config| config.batches.concurrent_requests = 1).await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let mut island = Island::start(&network).await;
+    network.served("echo").await;
+    let id = begin(&network, &chats(&["a", "b", "c"]), |body| body["max_credits"] = json!(2.5)).await;
+    let paid = island.take().await;
+    island.send(paid.key, paid.first_event, vec![token("x")]).await;
+    assert!(island.end(paid.key, paid.first_event + 1, completed(3, 1)).await.committed);
+    let second = island.take().await;
+    assert_eq!(batch(&network, &id).await["credits"], 2);
+    let path = format!("/jobs/{}/refund", paid.key.job_id);
+    for _ in 0..2 {
+        let (status, body) = admin.post(&path, &json!({"reason": "wrong"})).await;
+        assert_eq!((status, &body["data"]["amount"]), (200, &json!(1)), "{body}");
+        assert_eq!(batch(&network, &id).await["credits"], 1, "it is refunded once");
+    }
+    island.send(second.key, second.first_event, vec![token("x")]).await;
+    island.end(second.key, second.first_event + 1, completed(3, 1)).await;
+    serve(&mut island, 1).await;
+    let batch = ended(&network, &id).await;
+    assert_eq!(batch["request_counts"], json!({"total": 3, "completed": 3, "failed": 0}), "{batch}");
+    assert_eq!(batch["credits"], 2);
+    network.audit().await;
+}
+
+#[tokio::test]
 async fn a_cancelled_batch_keeps_its_results_and_is_refunded() {
     let network = Network::start_with(|config| config.batches.concurrent_requests = 1).await;
     let mut island = Island::start(&network).await;
@@ -469,5 +496,70 @@ async fn a_killed_coordinator_loses_no_line_and_pays_none_twice() {
     assert_eq!(ids, ["a", "b", "c", "d"]);
     assert_eq!((network.get("/jobs").await["meta"]["total"].clone(), &batch["credits"]), (json!(4), &json!(4)));
     assert!((network.credits(&network.consumer).await - 6.0).abs() < 1e-9, "four jobs were paid");
+    network.audit().await;
+}
+
+/// Lets the idempotency keys of all requests have been used two days ago.
+async fn age_keys(network: &Network) {
+    let pool = network.sql().await;
+    sqlx::query("UPDATE idempotency SET created_at = created_at - $1")
+        .bind(2 * 24 * 3_600_000_i64)
+        .execute(&pool)
+        .await
+        .expect("time passes");
+    pool.close().await;
+}
+
+#[tokio::test]
+async fn a_line_is_not_paid_twice_after_an_outage_of_days() {
+    let mut network = Network::start_process(|config| config.batches.concurrent_requests = 1).await;
+    let mut island = Island::start(&network).await;
+    network.served("echo").await;
+    let id = begin(&network, &chats(&["a", "b"]), |_| {}).await;
+    serve(&mut island, 1).await;
+    let run = island.take().await;
+    island.send(run.key, run.first_event, vec![token("x")]).await;
+    network.kill();
+    // As if the coordinator had died between the end of the first job and the record of its result, two days ago.
+    age_keys(&network).await;
+    let pool = network.sql().await;
+    for statement in [
+        "DELETE FROM file_pieces WHERE n = 1 AND file_id IN (SELECT output_file_id FROM batches)",
+        "UPDATE files SET bytes = 0 WHERE id IN (SELECT output_file_id FROM batches)",
+        "UPDATE batches SET completed = 0",
+    ] {
+        sqlx::query(statement).execute(&pool).await.expect("changed");
+    }
+    pool.close().await;
+    network.up().await;
+    island.register(&[run.key]).await;
+    island.beat(&[]).await;
+    let lease = island.renew_until_answered(run.key, "run", 1, run.first_event).await.leases.remove(0);
+    assert!(lease.held, "the same attempt goes on");
+    if let Some(from) = lease.replay_from.filter(|from| *from == run.first_event) {
+        island.send(run.key, from, vec![token("x")]).await;
+    }
+    island.end_until_answered(run.key, run.first_event + 1, completed(1, 1)).await;
+    let batch = ended(&network, &id).await;
+    assert_eq!(batch["request_counts"], json!({"total": 2, "completed": 2, "failed": 0}), "{batch}");
+    assert_eq!((network.get("/jobs").await["meta"]["total"].clone(), &batch["credits"]), (json!(2), &json!(2)));
+    assert_eq!(results(&network, &batch, "output_file_id").await.len(), 2);
+    // The keys of an ended batch are removed like any other.
+    age_keys(&network).await;
+    network.down().await;
+    network.up().await;
+    let pool = network.sql().await;
+    let removed = async {
+        loop {
+            let left: i64 =
+                sqlx::query_scalar("SELECT COUNT(*) FROM idempotency").fetch_one(&pool).await.expect("count");
+            if left == 0 {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the removal of the keys", removed).await;
+    pool.close().await;
     network.audit().await;
 }

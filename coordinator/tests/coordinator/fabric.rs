@@ -190,6 +190,23 @@ async fn an_operator_sees_all_public_subjects_and_publishes_nothing() {
 }
 
 #[tokio::test]
+async fn credentials_of_a_reader_end_with_its_key() {
+    let network = Network::start().await;
+    // Sooner than the credentials of a key that does not expire.
+    let end = Clock::System.now().plus_ms(120_000);
+    let made = network.call(Method::POST, "/api-keys").json(&json!({"name": "k", "expires_at": end}));
+    let made: Value = made.send().await.expect("answer").json().await.expect("json");
+    let (_probe, credentials) = watcher(&network, made["key"].as_str().expect("a key")).await;
+    assert_eq!(made["data"]["expires_at"], json!(credentials.expires_at));
+    let claims = credentials.user_jwt.split('.').nth(1).expect("claims");
+    let claims: Value =
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).expect("base 64")).expect("json");
+    assert!(claims["exp"].as_i64().expect("seconds") * 1000 <= end.unix_ms(), "{claims}");
+    let (_probe, other) = watcher(&network, &network.consumer.key).await;
+    assert!(other.expires_at > end, "others end as before");
+}
+
+#[tokio::test]
 async fn a_watcher_reads_the_ordered_events_of_its_job() {
     let network = Network::start().await;
     let id = network.submit().await;

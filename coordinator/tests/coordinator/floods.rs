@@ -70,10 +70,10 @@ async fn a_registration_that_reports_too_much_or_control_characters_is_not_answe
     for change in changes {
         assert_eq!(island.register_changed(change, &[unknown]).await.drop, [unknown]);
     }
-    let several_lines = |capabilities: &mut Capabilities| {
-        capabilities.no_gpu_reason = Some("no driver:\n\tnot found".to_owned());
-    };
-    assert_eq!(island.register_changed(several_lines, &[unknown]).await.drop, []);
+    let several_lines = json!("no driver:\n\tnot found");
+    let answer =
+        island.register_or_refused(|message| message["capabilities"]["no_gpu_reason"] = several_lines).await;
+    assert_eq!(answer.refused, None);
 }
 
 #[tokio::test]

@@ -47,6 +47,28 @@ async fn a_key_is_shown_once_and_listed_without_its_secret() {
 }
 
 #[tokio::test]
+async fn a_list_is_bounded_and_prefers_keys_that_are_accepted() {
+    let network = Network::start().await;
+    let pool = network.sql().await;
+    // They are newer than the key that is used.
+    sqlx::query(
+        "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1000) \
+         INSERT INTO api_keys (id, account_id, name, prefix, hash, created_at, expires_at) \
+         SELECT '00000000-0000-7000-8000-' || CAST(100000000000 + n AS TEXT), $1, 'old', 'ak_old', \
+         'old ' || CAST(n AS TEXT), 9000000000000, 1 FROM numbers",
+    )
+    .bind(network.consumer.id.to_string())
+    .execute(&pool)
+    .await
+    .expect("written");
+    pool.close().await;
+    let listed = network.get("/api-keys").await;
+    let listed = listed["data"].as_array().expect("list");
+    assert_eq!(listed.len(), 1_000);
+    assert_eq!((&listed[0]["name"], &listed[1]["name"]), (&json!("test"), &json!("old")));
+}
+
+#[tokio::test]
 async fn a_revoked_key_is_refused_at_once_and_keys_of_other_accounts_do_not_exist() {
     let network = Network::start().await;
     let (_, made) = make(&network, &network.consumer.key, json!({"name": "k"})).await;

@@ -1,6 +1,9 @@
 //! Statements, payouts, and accounts that are closed.
 
-use island_protocol::api::claim::ClaimVerb;
+use island_protocol::{
+    api::claim::ClaimVerb,
+    job::{Failure, FailureCode, Outcome},
+};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -243,4 +246,40 @@ async fn an_account_is_not_closed_while_a_payment_to_it_may_be_returned() {
     let (status, body) = close().await;
     assert_eq!(status, 200, "{body}");
     network.audit().await;
+}
+
+/// Another coordinator, which has not read yet that the Island left, would pay its owner when the job ends.
+#[tokio::test]
+async fn an_account_is_not_closed_while_a_job_is_open_that_its_former_island_worked_on() {
+    for is_handed_back in [false, true] {
+        let network = Network::start().await;
+        let admin = Admin { network: &network, key: operator(&network).await.key };
+        let mut island = Island::start(&network).await;
+        let job = network.submit().await;
+        let run = island.take().await;
+        island.send(run.key, run.first_event, vec![token("a")]).await;
+        if is_handed_back {
+            // It waits for another Island, which would continue the text.
+            island.slots = 0;
+            island.beat(&[]).await;
+            let failure = Failure::of_host(FailureCode::RuntimeCrashed, "aborted");
+            assert!(island.end(run.key, run.first_event + 1, Outcome::failed(failure)).await.committed);
+        }
+        let left = signed(island.id, &island.key, ClaimVerb::Leave);
+        let left = network.http.post(format!("{}/island/leave", network.url)).json(&left).send().await;
+        assert_eq!(left.expect("answer").status(), 200);
+
+        let path = format!("/accounts/{}/close", network.owner.id);
+        let close = async || admin.post(&path, &json!({"reason": "requested"})).await;
+        let (status, body) = close().await;
+        assert_eq!(
+            (status, &body["error"]["code"]),
+            (422, &json!("account_in_use")),
+            "{is_handed_back}: {body}"
+        );
+        network.call(Method::DELETE, &format!("/jobs/{job}")).send().await.expect("answer");
+        let (status, body) = close().await;
+        assert_eq!(status, 200, "{is_handed_back}: {body}");
+        network.audit().await;
+    }
 }

@@ -207,6 +207,30 @@ async fn what_a_job_was_charged_is_refunded_once() {
     network.audit().await;
 }
 
+#[tokio::test]
+async fn the_audit_log_shows_what_a_newer_coordinator_wrote_by_its_name() {
+    let network = Network::start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let account = network.consumer.id.to_string();
+    let grant = json!({"amount": 2, "reason": "a gift"});
+    assert_eq!(admin.post(&format!("/accounts/{account}/grants"), &grant).await.0, 200);
+    let pool = network.sql().await;
+    sqlx::query(
+        "INSERT INTO audit_log (id, created_at, action, account_id, reason) \
+         VALUES ('newer', $1, 'move_island', $2, 'why')",
+    )
+    .bind(9_000_000_000_000_i64)
+    .bind(&account)
+    .execute(&pool)
+    .await
+    .expect("written");
+    pool.close().await;
+    let log = admin.get(&format!("/audit-log?account={account}")).await;
+    let shown = |index: usize| (log["data"][index]["action"].clone(), log["data"][index]["reason"].clone());
+    assert_eq!(shown(0), (json!("move_island"), json!("why")), "{log}");
+    assert_eq!(shown(1), (json!("grant"), json!("a gift")), "{log}");
+}
+
 /// The entries of the audit log about cancelled jobs.
 async fn cancellations(admin: &Admin<'_>) -> Vec<Value> {
     let log = admin.get("/audit-log?limit=100").await;
@@ -424,6 +448,7 @@ async fn lists_of_islands_are_filtered_and_paged() {
         ("q=r_", vec!["cellar_two"]),
         ("q=test", vec!["Cellar 100%", "attic", "cellar_two"]),
         ("q=nowhere", vec![]),
+        ("q=%00", vec![]),
     ] {
         for list in [
             admin.get(&format!("/hosts?{filter}")).await,

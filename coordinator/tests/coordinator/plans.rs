@@ -216,6 +216,8 @@ async fn use_accounts(network: &Network, admin: &Admin<'_>) {
     assert_eq!(quotas.0, 200, "{quotas:?}");
     let payout = admin.post("/payouts", &json!({"reason": "test"})).await;
     assert!((200..300).contains(&payout.0), "{payout:?}");
+    let closed = admin.post(&format!("/accounts/{account}/close"), &json!({"reason": "test"})).await;
+    assert_eq!(closed.0, 422, "it has credits: {closed:?}");
 }
 
 /// Calls every route that reads or writes jobs, the ledger or the market.

@@ -397,3 +397,36 @@ async fn a_response_that_is_not_stored_is_unknown_and_wrong_requests_are_refused
         assert_eq!((status, &refusal["error"]["param"]), (422, &json!(param)), "{refusal}");
     }
 }
+
+#[tokio::test]
+async fn a_response_that_was_cut_stays_incomplete_when_its_events_are_deleted() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let cut = |finish_reason| Outcome::Completed {
+        usage: Usage::tokens(1, 1),
+        output: None,
+        finish_reason: Some(finish_reason),
+        stop_text: None,
+    };
+    let mut made = Vec::new();
+    for (finish_reason, status) in [(FinishReason::Length, "incomplete"), (FinishReason::Stop, "completed")] {
+        let (response, _) = create(&network, &mut island, |_| {}, vec![token("a")], cut(finish_reason)).await;
+        assert_eq!(response["status"], status);
+        made.push(response);
+    }
+    let pool = network.sql().await;
+    for statement in
+        ["DELETE FROM job_event_pieces", "DELETE FROM job_events", "UPDATE jobs SET head = '[]'"]
+    {
+        sqlx::query(statement).execute(&pool).await.expect("deleted");
+    }
+    pool.close().await;
+    for response in made {
+        let id = response["id"].as_str().expect("id");
+        let read = network.get(&format!("/responses/{id}")).await;
+        let about = |response: &Value| {
+            ["status", "incomplete_details", "output", "metadata"].map(|field| response[field].clone())
+        };
+        assert_eq!(about(&read), about(&response));
+    }
+}

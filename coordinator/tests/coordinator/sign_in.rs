@@ -152,6 +152,51 @@ async fn a_person_gets_an_account_at_the_first_sign_in_and_the_same_one_afterwar
 }
 
 #[tokio::test]
+async fn keys_of_earlier_sign_ins_do_not_pile_up() {
+    let (network, _provider) = start().await;
+    let mut sign_ins = Vec::new();
+    for verifier in ["a first random text", "a second random text"] {
+        let code = Browser::new().sign_in(&network, "ada@example.org", verifier).await.expect("a code");
+        let (status, body) = finish(&network, &code, verifier).await;
+        assert_eq!(status, 201, "{body}");
+        if sign_ins.is_empty() {
+            let pool = network.sql().await;
+            let account = body["data"]["id"].as_str().expect("an id");
+            // One of the account's own, one that has expired, and more than are kept.
+            for number in 10..40_i64 {
+                let name = if number == 10 { "laptop" } else { "sign-in" };
+                sqlx::query(
+                    "INSERT INTO api_keys (id, account_id, name, prefix, hash, created_at, expires_at) \
+                     VALUES ($1, $2, $3, 'ak_x', $1, $4, $5)",
+                )
+                .bind(format!("00000000-0000-7000-8000-0000000000{number}"))
+                .bind(account)
+                .bind(name)
+                .bind(number)
+                .bind((number == 39).then_some(1_i64))
+                .execute(&pool)
+                .await
+                .expect("written");
+            }
+            pool.close().await;
+        }
+        sign_ins.push(body["key"].as_str().expect("a key").to_owned());
+    }
+    let of = |key: &str| answer(network.http.get(format!("{}/api-keys", network.url)).bearer_auth(key));
+    assert_eq!(of(&sign_ins[0]).await.0, 200, "the sign-in before was used last");
+    let (_, listed) = of(&sign_ins[1]).await;
+    let ids: Vec<&str> =
+        listed["data"].as_array().expect("keys").iter().map(|key| key["id"].as_str().expect("an id")).collect();
+    let kept: Vec<&str> =
+        ids.iter().filter_map(|id| id.strip_prefix("00000000-0000-7000-8000-0000000000")).collect();
+    // The key that was not made by a sign-in, and the nineteen newest of the others that have not expired.
+    let expected: Vec<String> = [10].into_iter().chain(20..=38).map(|number: i64| number.to_string()).collect();
+    assert_eq!(kept, expected, "{listed}");
+    assert_eq!(ids.len(), kept.len() + 2, "{listed}");
+    network.audit().await;
+}
+
+#[tokio::test]
 async fn a_person_whose_account_was_closed_gets_another_one() {
     let (network, _provider) = start().await;
     let admin = Admin { network: &network, key: operator(&network).await.key };

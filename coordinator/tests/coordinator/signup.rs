@@ -64,16 +64,26 @@ async fn a_sign_up_whose_answer_was_lost_is_repeated() {
 }
 
 #[tokio::test]
-async fn a_revoked_code_replaces_the_key_of_no_account() {
+async fn a_code_that_was_revoked_or_has_expired_replaces_no_key() {
     let network = Network::start().await;
     let admin = Admin { network: &network, key: operator(&network).await.key };
-    let (id, code) = invite(&admin, json!({"credits": 1, "reason": "a friend"})).await;
-    let (_, first) = sign_up(&network, "one@example.org", &code).await;
-    let (status, _) = admin.post(&format!("/invitations/{id}/revoke"), &json!({"reason": "public"})).await;
-    assert_eq!(status, 200);
-    let (status, refused) = sign_up(&network, "one@example.org", &code).await;
-    assert_eq!((status, &refused["error"]["code"]), (403, &json!("invalid_invitation")), "{refused}");
-    assert_eq!(answer(as_key(&network, &first["key"])).await.0, 200, "the account stays");
+    for (email, is_revoked) in [("one@example.org", true), ("two@example.org", false)] {
+        let (id, code) = invite(&admin, json!({"reason": "r", "expires_at": "2100-01-01T00:00:00Z"})).await;
+        let (status, first) = sign_up(&network, email, &code).await;
+        assert_eq!(status, 201, "{first}");
+        if is_revoked {
+            let path = format!("/invitations/{id}/revoke");
+            assert_eq!(admin.post(&path, &json!({"reason": "the code is public"})).await.0, 200);
+        } else {
+            let pool = network.sql().await;
+            let expire = sqlx::query("UPDATE invitations SET expires_at = 1 WHERE id = $1").bind(id);
+            expire.execute(&pool).await.expect("update");
+            pool.close().await;
+        }
+        let (status, again) = sign_up(&network, email, &code).await;
+        assert_eq!((status, &again["error"]["code"]), (403, &json!("invalid_invitation")), "{email}");
+        assert_eq!(answer(as_key(&network, &first["key"])).await.0, 200, "{email} keeps the account and its key");
+    }
     network.audit().await;
 }
 

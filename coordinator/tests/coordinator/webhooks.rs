@@ -297,6 +297,74 @@ async fn an_address_that_has_failed_for_long_is_disabled_until_a_test() {
 }
 
 #[tokio::test]
+async fn an_event_long_after_one_that_was_given_up_is_tried_again_like_any_other() {
+    let network = Network::start_with(quick).await;
+    let mut island = Island::start(&network).await;
+    let mut receiver = Receiver::start(&[Reply::Later(3_600), Reply::Status(500)]).await;
+    let (id, _) = create(&network, &receiver.url, &["job.completed"]).await;
+    run_one(&network, &mut island).await;
+    receiver.next().await;
+    let path = format!("/webhooks/{id}");
+    let failing = async {
+        while network.get(&path).await["data"]["failing_since"].is_null() {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the record of the failure", failing).await;
+    // Days pass, in which the event is given up and no other one happens.
+    let pool = network.sql().await;
+    for statement in [
+        "UPDATE webhook_deliveries SET state = 'failed', ended_at = created_at",
+        "UPDATE webhooks SET failing_since = 1",
+    ] {
+        sqlx::query(statement).execute(&pool).await.expect("changed");
+    }
+    pool.close().await;
+    let job = run_one(&network, &mut island).await;
+    for attempt in 1..=2 {
+        assert_eq!(receiver.next().await.json()["data"]["id"], job, "attempt {attempt}");
+    }
+    let sent = delivery(&network, &id, "delivered").await;
+    assert_eq!((&sent["subject"], &sent["attempts"]), (&json!(job), &json!(2)));
+    let webhook = network.get(&path).await["data"].clone();
+    assert!(webhook["failing_since"].is_null() && webhook["disabled_at"].is_null(), "{webhook}");
+}
+
+#[tokio::test]
+async fn events_of_a_newer_coordinator_are_left_to_it_and_delay_no_others() {
+    let network = Network::start_with(quick).await;
+    let mut island = Island::start(&network).await;
+    let mut receiver = Receiver::start(&[]).await;
+    let (id, _) = create(&network, &receiver.url, &["job.completed"]).await;
+    let pool = network.sql().await;
+    // More than the deliveries of one webhook that are attempted at once.
+    for number in 1..=8 {
+        sqlx::query(
+            "INSERT INTO webhook_deliveries (id, webhook_id, event, subject, state, next_at, created_at) \
+             VALUES ($1, $2, 'job.moved', 'x', 'pending', 1, 1)",
+        )
+        .bind(format!("00000000-0000-7000-8000-00000000000{number}"))
+        .bind(&id)
+        .execute(&pool)
+        .await
+        .expect("written");
+    }
+    let job = run_one(&network, &mut island).await;
+    assert_eq!(receiver.next().await.json()["data"]["id"], job);
+    delivery(&network, &id, "delivered").await;
+    let log = network.get(&format!("/webhooks/{id}/deliveries")).await;
+    assert_eq!((&log["meta"]["total"], &log["data"][0]["subject"]), (&json!(1), &json!(job)), "{log}");
+    let left: i64 = sqlx::query_scalar(
+        "SELECT COUNT(*) FROM webhook_deliveries WHERE event = 'job.moved' AND state = 'pending' AND attempts = 0",
+    )
+    .fetch_one(&pool)
+    .await
+    .expect("count");
+    assert_eq!(left, 8);
+    pool.close().await;
+}
+
+#[tokio::test]
 async fn a_coordinator_that_dies_before_the_delivery_still_delivers() {
     let mut network = Network::start_process(quick).await;
     network.kill();

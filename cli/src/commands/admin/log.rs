@@ -36,7 +36,7 @@ pub(super) async fn log(options: &AuditLog, settings: &Settings, output: &Output
         let subject = key.or(host).or(job).or_else(|| entry.subject.clone());
         vec![
             output.moment(entry.created_at),
-            entry.action.as_str().replace('_', " "),
+            entry.action.replace('_', " "),
             entry.account.to_string(),
             text::or_dash(subject),
             entry.amount.map_or_else(|| "-".into(), text::credits),

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{Operator, not_found, post_reason};
 use crate::{
     backend::encoded,
-    form::Posted,
+    form::{Posted, idempotency_key},
     texts::t,
     view::{Block, Cell, Field, Form, Pager, Table, Tone},
     web::done,
@@ -51,7 +51,7 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
         pager: Pager::new(&format!("{PAGE}?"), page.meta),
         ..Table::default()
     };
-    let fields = vec![Field::reason(), Field::amount("minimum", t("payouts.minimum"))];
+    let fields = vec![Field::reason(), Field::amount("minimum", t("payouts.minimum")), idempotency_key()];
     let form = Form::post(PAGE, t("payouts.create"), fields);
     let blocks =
         vec![Block::Table(table), Block::Panel(t("payouts.new").to_owned(), vec![Block::Form(form)])];
@@ -64,7 +64,9 @@ pub(super) async fn create(Operator(member): Operator, posted: Posted) -> Respon
     if let Some(minimum) = posted.number("minimum") {
         body["minimum"] = minimum;
     }
-    match member.visit.api.post::<Data<PayoutDetails>>("/admin/payouts", &body).await {
+    let created =
+        member.visit.api.post_with::<Data<PayoutDetails>>("/admin/payouts", &body, posted.idempotency());
+    match created.await {
         Ok(Data { data }) => done(&format!("{PAGE}/{}", data.payout.id), "exported"),
         Err(failure) => member.again(failure, posted, PAGE, |member| list(Operator(member))).await,
     }

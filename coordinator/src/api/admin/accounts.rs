@@ -131,7 +131,8 @@ pub(in crate::api) async fn resume(
     change(&api, operator.account, account, body, AdminAction::Resume).await
 }
 
-/// Closes an account for good. It must have no credits, no open jobs, no Islands and no payment that is not confirmed.
+/// Closes an account for good. It must have no credits, no open jobs of its own or on its Islands, no Islands and no payment that is
+/// not confirmed.
 pub(in crate::api) async fn close(
     State(api): State<Arc<Api>>,
     Operator(operator): Operator,

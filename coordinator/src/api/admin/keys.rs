@@ -30,7 +30,8 @@ pub(in crate::api) async fn list(
     account: Segment,
 ) -> Result<Json<Data<Vec<KeyView>>>, ApiError> {
     let account = named(&api, account).await?.id;
-    let data = key::list(api.execution.context().store.reader(), account).await?;
+    let context = api.execution.context();
+    let data = key::list(context.store.reader(), account, context.clock.now()).await?;
     Ok(Json(Data { data }))
 }
 

@@ -19,7 +19,7 @@ use crate::{
     ledger::{Kind, Posting},
     storage::{
         audit::{self, Action, Subject},
-        commit, jobs, key,
+        batch, commit, jobs, key,
         ledger::{self, Details},
         quota,
     },
@@ -49,6 +49,9 @@ pub(in crate::api) async fn refund(
         let posting = Posting::refund(job.account, amount);
         ledger::post(&mut tx, &posting, &Details::of_job(id), now).await?;
         key::refund_job(&mut tx, id, amount).await?;
+        if let Some(batch_id) = job.agreement.batch {
+            batch::refund(&mut tx, batch_id, amount).await?;
+        }
         quota::refund(&mut tx, job.account, id, amount, now).await?;
         let action = Action {
             subject: Subject::Job(id),

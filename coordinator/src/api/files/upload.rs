@@ -183,6 +183,7 @@ impl Upload<'_> {
         if !file::add_piece(&mut tx, self.id, n, text).await? {
             return Err(ApiError::new(Code::RequestTimeout, "the file was deleted while it arrived"));
         }
+        // The account is not locked, so that its uploads do not wait for each other: this bounds them, and `complete` decides.
         if n.is_multiple_of(CHECKED) {
             self.check_bytes(file::used(&mut tx, self.account).await?.bytes)?;
         }

@@ -186,7 +186,8 @@ pub(in crate::api) async fn accept(
     let trace = api.execution.context().traces.begin("job", Kind::Internal, observe::trace());
     let new = api.execution.prepare(job.clone(), cargo, trace).ok_or_else(too_many_inputs)?;
     let (execution, limit) = (api.execution.clone(), api.rules.concurrent_jobs);
-    let life_ms = api.rules.idempotency_ms;
+    // The record of a batch's line is valid as long as it exists, which is until the batch has ended.
+    let life_ms = if caller.batch.is_some() { i64::MAX } else { api.rules.idempotency_ms };
     let accepted = api.execution.shielded(async move {
         let context = execution.context();
         let claim = key.as_ref().map(|key| key.claim(caller.account, life_ms));

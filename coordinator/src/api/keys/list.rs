@@ -15,6 +15,7 @@ pub(in crate::api) async fn list(
     State(api): State<Arc<Api>>,
     caller: Caller,
 ) -> Result<Json<Data<Vec<KeyView>>>, ApiError> {
-    let data = key::list(api.execution.context().store.reader(), caller.account).await?;
+    let context = api.execution.context();
+    let data = key::list(context.store.reader(), caller.account, context.clock.now()).await?;
     Ok(Json(Data { data }))
 }

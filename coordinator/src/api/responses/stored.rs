@@ -46,6 +46,9 @@ pub(super) struct Stored {
     pub metadata: BTreeMap<String, String>,
     /// The items of the request, as they were sent.
     input: Value,
+    /// Whether the reply reached its maximum length, which is added when its job ends.
+    #[serde(skip_serializing)]
+    is_cut: bool,
 }
 
 impl Stored {
@@ -66,6 +69,7 @@ impl Stored {
             reasoning: request.reasoning.clone().unwrap_or_default(),
             metadata: request.metadata.clone().unwrap_or_default(),
             input: request.input.clone(),
+            is_cut: false,
         }
     }
 
@@ -121,7 +125,7 @@ pub(super) async fn get(api: &Api, caller: &Caller, id: &str) -> Result<Response
     };
     written.usage = Some(end.usage);
     let state = match workload_status {
-        JobStatus::Completed if written.finish_reason == Some(FinishReason::Length) => {
+        JobStatus::Completed if about.is_cut || written.finish_reason == Some(FinishReason::Length) => {
             ResponseStatus::Incomplete
         }
         JobStatus::Completed => ResponseStatus::Completed,

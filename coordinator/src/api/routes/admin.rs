@@ -144,8 +144,8 @@ fn accounts_and_credits(routes: Routes) -> Routes {
             accounts::close,
             suspension("closeAccount", "Close an account for good")
                 .about(
-                    "It must have no credits, no open jobs, no Islands and no payment that is not confirmed. \
-                     Its e-mail address may be used again.",
+                    "It must have no credits, no open jobs of its own or on its Islands, no Islands and no payment that is \
+                     not confirmed. Its e-mail address may be used again.",
                 )
                 .fails(&[Code::AccountInUse]),
         )

@@ -21,7 +21,7 @@ use crate::{
         idempotency::{self, OF_UNREAD_JOBS},
         integer, key,
         ledger::{self, Details},
-        quota, to_json, to_text,
+        quota, response, to_json, to_text,
         webhook::{self, Subject},
     },
 };
@@ -116,9 +116,13 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
         audit::insert(&mut tx, &action, now).await?;
     }
     super::events::store(&mut tx, job.id, ending.events).await?;
+    let about = subject(ending);
+    if matches!(about, Subject::Job { is_cut: true, .. }) {
+        response::mark_cut(&mut tx, job.id).await?;
+    }
     // An Island's check of itself is not a job of its account, and a batch has events of its own.
     if job.only.is_none() && job.agreement.batch.is_none() {
-        webhook::enqueue(&mut tx, job.account, &subject(ending), now).await?;
+        webhook::enqueue(&mut tx, job.account, &about, now).await?;
     }
     commit(tx).await?;
     Ok(true)

@@ -168,7 +168,7 @@ async fn an_operators_cancellation_is_recorded_once_and_only_with_the_end() {
     };
     let recorded = async || {
         let (entries, _) = audit::page(store.reader(), Some(job.account), 10, 0).await.expect("read");
-        let cancelled = entries.into_iter().filter(|entry| entry.action == AdminAction::CancelJob);
+        let cancelled = entries.into_iter().filter(|entry| entry.action == AdminAction::CancelJob.as_str());
         cancelled.map(|entry| (entry.job, entry.reason)).collect::<Vec<_>>()
     };
     assert!(!end(&store, &ending(other)).await.expect("written"), "another coordinator");
@@ -199,7 +199,7 @@ async fn earnings_and_karma_are_counted_later_and_can_be_spent_at_once() {
     commit(tx).await.expect("committed");
     let accepted = async |account| {
         create_key(&store, account, "key", now).await.expect("key");
-        let key = key::list(store.reader(), account).await.expect("read")[0].id;
+        let key = key::list(store.reader(), account, now).await.expect("read")[0].id;
         let job = Job { id: JobId(Uuid::now_v7()), account, only: None, price, ..open_job() };
         let terms =
             Terms { coordinator: mine, key, has_quotas: false, limit: 0, claim: None, response: None };
@@ -261,7 +261,7 @@ async fn a_request_that_no_island_served_may_be_repeated_with_its_key_and_one_th
     let owner =
         create_account(&store, "b@example.org", false, MicroCredits::ZERO, now).await.expect("account");
     create_key(&store, consumer, "key", now).await.expect("key");
-    let key = key::list(store.reader(), consumer).await.expect("read")[0].id;
+    let key = key::list(store.reader(), consumer, now).await.expect("read")[0].id;
     let earner = Earner { host: HostId(Uuid::now_v7()), account: owner, share: price };
     for route in [idempotency::CHAT, idempotency::IMAGES] {
         for (earners, is_forgotten) in [(&[][..], true), (&[earner][..], false)] {
