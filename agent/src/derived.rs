@@ -12,6 +12,7 @@ use std::{
     time::SystemTime,
 };
 
+use fail::fail_point;
 use island_daemon::chain::Chain;
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
@@ -121,7 +122,10 @@ impl Derived {
             tracing::warn!(cargo = %cargo.slug, error = %Chain(&error), "a derivation could not be started");
             Failure::of_host(FailureCode::RuntimeCrashed, "the engine could not prepare the Cargo's file")
         })??;
-        keep(&made, path, &self.dir).map_err(|error| {
+        let (place, dir) = (path.to_owned(), self.dir.clone());
+        // It waits for the disk.
+        let kept = tokio::task::spawn_blocking(move || keep(&made, &place, &dir)).await;
+        kept.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(|error| {
             tracing::warn!(path = %path.display(), %error, "a derived file cannot be stored");
             Failure::of_host(FailureCode::DiskFull, "no disk space for the Cargo's prepared file")
         })?;
@@ -184,9 +188,20 @@ fn is_of_another(about: &fs::Metadata) -> bool {
     about.nlink() > 1
 }
 
+/// Writes the bytes of a file to the disk.
+fn sync(path: &Path) -> io::Result<()> {
+    fail_point!("derived.sync", |_| Err(rustix::io::Errno::NOSPC.into()));
+    fs::File::open(path)?.sync_all()
+}
+
 /// Moves a finished file into the store, read-only, and removes the least recently used files beyond the limit.
+///
+/// A file of the store is used by its name alone: its bytes are on the disk before it has that name, and the name before anyone uses it, so that
+/// a power cut leaves no zeros in its place.
 fn keep(made: &Path, path: &Path, dir: &Path) -> io::Result<()> {
+    sync(made)?;
     fs::rename(made, path)?;
+    fs::File::open(dir)?.sync_all()?;
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
         let (entry, about) = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?)))?;

@@ -4,6 +4,7 @@ use std::{fs, path::Path};
 
 use fail::FailScenario;
 use island_agent::{
+    derived::Derived,
     journal::{Journal, Record},
     spool::{Spool, SpoolError},
 };
@@ -12,6 +13,7 @@ use island_protocol::{
     event::{AttemptEvent, Numbered},
     fabric::Assignment,
     ids::{AttemptKey, JobId},
+    job::FailureCode,
     time::Timestamp,
 };
 
@@ -58,6 +60,25 @@ fn a_write_of_the_spool_that_fails_takes_nothing_else_with_it() {
             scenario.teardown();
         }
     }
+}
+
+#[tokio::test]
+async fn a_copy_that_is_not_on_the_disk_gets_no_name_in_the_store() {
+    let scenario = FailScenario::setup();
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let (adopted, source) = (folder.path().join("adopted"), folder.path().join("module.wasm"));
+    fs::create_dir(&adopted).expect("a folder");
+    fs::write(&source, "module").expect("write");
+    let store = Derived::new(adopted.clone(), adopted.clone(), false);
+    let digest = island_cache::digest_of(b"module");
+    fail::cfg("derived.sync", "return").expect("an action");
+    let failed = store.adopt(&source, digest).await.expect_err("it is not on the disk");
+    assert_eq!(failed.code, FailureCode::DiskFull);
+    assert_eq!(fs::read_dir(&adopted).expect("list").count(), 0, "nothing is left of it");
+    fail::remove("derived.sync");
+    let path = store.adopt(&source, digest).await.expect("there is space again");
+    assert_eq!(fs::read(path).expect("read"), b"module");
+    scenario.teardown();
 }
 
 #[test]

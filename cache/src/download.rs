@@ -135,7 +135,9 @@ impl Download<'_> {
             match self.web.open(self.url, 0, PIECE).await {
                 Ok(opened) => return Ok(opened),
                 Err(error) => {
-                    self.pause(patience.after(&error), error).await.map_err(|error| self.failed(error))?;
+                    self.pause(patience.after(&error, rand::random()), error)
+                        .await
+                        .map_err(|error| self.failed(error))?;
                 }
             }
         }
@@ -185,7 +187,9 @@ impl Download<'_> {
                     return Ok((digest, size));
                 }
                 Err(Broken::Web(error)) => {
-                    self.pause(patience.after(&error), error).await.map_err(|error| self.failed(error))?;
+                    self.pause(patience.after(&error, rand::random()), error)
+                        .await
+                        .map_err(|error| self.failed(error))?;
                 }
                 Err(broken) => return Err(self.broken(broken)),
             }
@@ -291,7 +295,7 @@ impl Download<'_> {
                         shared.reset_redirect(self.url);
                         patience.again()
                     } else {
-                        patience.after(&error)
+                        patience.after(&error, rand::random())
                     };
                     self.pause(wait, error).await.map_err(Broken::Web)?;
                 }

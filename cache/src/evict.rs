@@ -81,7 +81,11 @@ pub(crate) fn plan(mut candidates: Vec<Candidate>, shortfall: u64) -> Option<Vec
 /// Whether a file is pinned, by this process or another one. A pin that is taken meanwhile waits until this returns.
 pub(crate) fn is_pinned(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
-    flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+    let is_locked = |operation| flock(&file, operation) == Err(Errno::WOULDBLOCK);
+    // Another test or removal of the file holds the exclusive lock for a moment, and beside that lock there is no pin.
+    is_locked(FlockOperation::NonBlockingLockExclusive)
+        && !is_locked(FlockOperation::NonBlockingLockShared)
+        && is_locked(FlockOperation::NonBlockingLockExclusive)
 }
 
 /// Removes a file unless it is pinned.
@@ -113,6 +117,21 @@ mod tests {
     /// The state after reserving `size`.
     fn with(stock: Stock, size: u64) -> Stock {
         Stock { held: stock.held + size, unwritten: stock.unwritten + size, ..stock }
+    }
+
+    #[test]
+    fn a_file_that_is_tested_meanwhile_is_not_pinned() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("blob");
+        fs::write(&path, "a model").expect("write");
+        assert!(!is_pinned(&path));
+        let other = File::open(&path).expect("open");
+        flock(&other, FlockOperation::NonBlockingLockExclusive).expect("the lock of a test");
+        assert!(!is_pinned(&path), "the lock of another test counts as a pin");
+        flock(&other, FlockOperation::NonBlockingLockShared).expect("a pin");
+        assert!(is_pinned(&path));
+        drop(other);
+        assert!(!is_pinned(&path));
     }
 
     proptest! {

@@ -174,7 +174,7 @@ impl Hub {
                 Err(error) => error,
             };
             let wait = match &error {
-                HubError::Web(error) => patience.after(error),
+                HubError::Web(error) => patience.after(error, rand::random()),
                 HubError::TooLong | HubError::Json(_) => None,
             };
             let Some(time) = wait else {

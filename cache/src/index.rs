@@ -3,11 +3,13 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io,
+    io::{self, Write as _},
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
     time::SystemTime,
 };
 
+use fail::fail_point;
 use island_protocol::digest::Digest;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +18,9 @@ use crate::{
     layout::Layout,
     local::Marker,
 };
+
+/// Held while this process writes a record.
+static WRITING: Mutex<()> = Mutex::new(());
 
 /// An address and what it resolved to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,13 +41,31 @@ impl Reference {
         (digest == self.digest && size == self.size).then_some(path)
     }
 
-    /// Records it as used now.
+    /// Records it as used now. Blocks.
+    ///
+    /// Without it, a file whose hash nobody states is downloaded again: the record is on the disk before it has its name, and the name before this
+    /// returns, so that a power cut leaves no zeros in its place.
     pub(crate) fn store(&self, layout: &Layout) -> io::Result<()> {
         let target = layout.reference(&self.url);
         let temporary = target.with_extension(format!("{}.tmp", std::process::id()));
-        fs::write(&temporary, serde_json::to_vec(self).map_err(io::Error::other)?)?;
-        fs::rename(temporary, target)
+        let text = serde_json::to_vec(self).map_err(io::Error::other)?;
+        // Writes of this process share the name of the temporary file.
+        let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let stored = write_synced(&temporary, &text).and_then(|()| fs::rename(&temporary, target));
+        if let Err(error) = stored {
+            let _ = fs::remove_file(&temporary);
+            return Err(error);
+        }
+        File::open(layout.refs())?.sync_all()
     }
+}
+
+/// Writes a file to the disk.
+fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    fail_point!("cache.sync_record", |_| Err(rustix::io::Errno::NOSPC.into()));
+    file.sync_all()
 }
 
 /// Looks up an address and records the use.

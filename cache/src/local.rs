@@ -47,6 +47,7 @@ impl Marker {
     fn store(&self, folder: &Path) -> io::Result<()> {
         let target = Self::file(folder, &self.path);
         let temporary = target.with_extension(format!("{}.tmp", std::process::id()));
+        // Not synced: a file whose record a power cut destroys is hashed again, not downloaded.
         fs::write(&temporary, serde_json::to_vec(self).map_err(io::Error::other)?)?;
         fs::rename(temporary, target)
     }

@@ -273,7 +273,7 @@ impl Cache {
         if index::find(&self.0.layout, &artifact.url).as_ref() == Some(&reference) {
             index::touch(&self.0.layout, &artifact.url);
         } else {
-            self.0.note(&reference);
+            self.0.note(reference).await;
         }
         (pinned.digest() == entry.digest).then_some(pinned)
     }
@@ -292,7 +292,7 @@ impl Cache {
         if pinned.digest() != digest {
             return None;
         }
-        self.0.note(&self.0.reference(&artifact.url, &pinned));
+        self.0.note(self.0.reference(&artifact.url, &pinned)).await;
         Some(pinned)
     }
 
@@ -313,7 +313,7 @@ impl Cache {
         if artifact.sha256.is_some_and(|expected| expected != pinned.digest()) {
             return None;
         }
-        self.0.note(&self.0.reference(&artifact.url, &pinned));
+        self.0.note(self.0.reference(&artifact.url, &pinned)).await;
         Some(pinned)
     }
 
@@ -326,7 +326,7 @@ impl Cache {
     ) -> Result<Pinned, GetError> {
         let pinned = self.pin(path, &progress, cancel).await?;
         verify(artifact, None, pinned.digest())?;
-        self.0.note(&self.0.reference(&artifact.url, &pinned));
+        self.0.note(self.0.reference(&artifact.url, &pinned)).await;
         Ok(pinned)
     }
 
@@ -372,7 +372,7 @@ impl Cache {
         let kept = kept.inspect_err(|error| part.set_of_use(error.leaves_partial()))?;
         Part::remove(&path);
         let pinned = self.pin(kept, progress, cancel).await?;
-        self.0.note(&self.0.reference(&artifact.url, &pinned));
+        self.0.note(self.0.reference(&artifact.url, &pinned)).await;
         Ok(pinned)
     }
 
@@ -443,8 +443,10 @@ impl Inner {
     }
 
     /// If the entry cannot be written, the file is searched for again next time.
-    fn note(&self, reference: &Reference) {
-        if let Err(error) = reference.store(&self.layout) {
+    async fn note(&self, reference: Reference) {
+        let layout = self.layout.clone();
+        let stored = tokio::task::spawn_blocking(move || reference.store(&layout)).await;
+        if let Err(error) = stored.map_err(io::Error::other).and_then(|stored| stored) {
             tracing::warn!(%error, "cannot record the path of a file");
         }
     }

@@ -1,7 +1,8 @@
 //! Requests parts of files. Redirects are followed here: a limited number, and without sending secrets to another host.
 
 use std::{
-    fmt,
+    error::Error,
+    fmt, io,
     net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
@@ -148,6 +149,14 @@ impl WebError {
         }
     }
 
+    /// Whether no answer arrived: there is no route, the name was not resolved, or the connection was refused, reset or not opened in time.
+    /// Encryption that fails is an answer, and so is one that is not HTTP.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        let Self::Transport { source, .. } = self else { return false };
+        let is_silent = || source.is_connect() || source.is_timeout() || causes(source).any(is_of_connection);
+        source.is_request() && is_silent() && !causes(source).any(is_of_encryption)
+    }
+
     /// Whether the server broke the protocol, so that nothing it sent can be used.
     pub(crate) fn is_breach(&self) -> bool {
         match self {
@@ -231,6 +240,11 @@ pub trait Destinations: fmt::Debug + Send + Sync + 'static {
     fn check_address(&self, address: SocketAddr) -> Result<(), String>;
 }
 
+/// Why none of a name's addresses may be connected to.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NotPermitted(String);
+
 /// Resolves names to addresses that are permitted. The connection is made to one of these, so the name is not resolved again after the check.
 struct Resolver(Arc<dyn Destinations>);
 
@@ -245,7 +259,7 @@ impl Resolve for Resolver {
             }
             let (permitted, refused) = permitted(&*destinations, found);
             match refused {
-                Some(reason) if permitted.is_empty() => Err(reason.into()),
+                Some(reason) if permitted.is_empty() => Err(NotPermitted(reason).into()),
                 _ => Ok(Box::new(permitted.into_iter()) as Addrs),
             }
         })
@@ -391,8 +405,36 @@ impl Web {
 }
 
 pub(crate) fn transport(url: &Url, source: reqwest::Error) -> WebError {
+    let host = host(url);
+    let refused = causes(&source).find_map(|cause| cause.downcast_ref::<NotPermitted>());
+    if let Some(NotPermitted(reason)) = refused {
+        return WebError::Forbidden { host, reason: reason.clone() };
+    }
     // Signed addresses are secrets: errors contain only the host.
-    WebError::Transport { host: host(url), source: source.without_url() }
+    WebError::Transport { host, source: source.without_url() }
+}
+
+/// An error and its causes.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+/// Whether a cause is encryption that failed, such as an invalid certificate.
+fn is_of_encryption(cause: &(dyn Error + 'static)) -> bool {
+    cause.downcast_ref::<io::Error>().is_some_and(is_of_invalid_data)
+}
+
+/// Whether a cause is a connection that ended.
+fn is_of_connection(cause: &(dyn Error + 'static)) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+    matches!(kind, Some(BrokenPipe | ConnectionAborted | ConnectionReset))
+}
+
+/// Whether an error of the system, or one that it contains, is about invalid data.
+fn is_of_invalid_data(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<io::Error>());
+    error.kind() == io::ErrorKind::InvalidData || inner.is_some_and(is_of_invalid_data)
 }
 
 pub(crate) fn host(url: &Url) -> String {
@@ -495,6 +537,7 @@ fn linked_sha256(headers: &HeaderMap) -> Option<String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     proptest! {
         /// Whatever numbers a server sends, only a part is accepted that starts at the requested byte, ends at the requested one or before,
@@ -557,6 +600,74 @@ mod tests {
             let error = web.client_for(&parsed(refused)).await.expect_err(refused);
             assert!(error.to_string().contains("does not begin with https"), "{refused}: {error}");
         }
+    }
+
+    /// Permits no address.
+    #[derive(Debug)]
+    struct Nowhere;
+
+    impl Destinations for Nowhere {
+        fn is_trusted(&self, _: &Url) -> bool {
+            false
+        }
+
+        fn learn(&self) -> Learning<'_> {
+            Box::pin(async {})
+        }
+
+        fn check_address(&self, _: SocketAddr) -> Result<(), String> {
+            Err("it is not permitted".to_owned())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_cannot_be_reached_differs_from_one_that_cannot_be_used() {
+        let parsed = |url: &str| Url::parse(url).expect("an address");
+        let web = |destinations: Option<Arc<dyn Destinations>>| {
+            Web::new(parsed("http://hub.example"), None, destinations).expect("a client")
+        };
+        // The port is taken, and nothing listens there.
+        let taken = tokio::net::TcpSocket::new_v4().expect("a socket");
+        taken.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("bind");
+        let url = parsed(&format!("http://{}/f", taken.local_addr().expect("an address")));
+        let error = web(None).open(&url, 0, 1).await.expect_err("nothing listens");
+        assert!(error.is_unreachable() && error.is_transient(), "{error:?}");
+
+        // A server without encryption.
+        let plain = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let url = parsed(&format!("https://{}/f", plain.local_addr().expect("an address")));
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = plain.accept().await.expect("accept");
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.expect("write");
+            while stream.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
+        });
+        let error = web(None).open(&url, 0, 1).await.expect_err("it does not encrypt");
+        assert!(!error.is_unreachable() && error.is_transient(), "{error:?}");
+        serving.abort();
+
+        // A server whose answer is not HTTP.
+        let other = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let url = parsed(&format!("http://{}/f", other.local_addr().expect("an address")));
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = other.accept().await.expect("accept");
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 18446744073709551615\r\n\r\n")
+                .await
+                .expect("write");
+            while stream.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
+        });
+        let error = web(None).open(&url, 0, 1).await.expect_err("no length is that large");
+        assert!(!error.is_unreachable() && error.is_transient(), "{error:?}");
+        serving.abort();
+
+        // A name is resolved for the connection only.
+        let url = parsed("https://localhost/f");
+        let error = web(Some(Arc::new(Nowhere))).open(&url, 0, 1).await.expect_err("not permitted");
+        assert!(
+            matches!(&error, WebError::Forbidden { reason, .. } if reason == "it is not permitted"),
+            "{error:?}"
+        );
+        assert!(!error.is_unreachable() && !error.is_transient());
     }
 
     #[test]

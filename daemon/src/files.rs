@@ -12,7 +12,6 @@ use std::{
 /// # Errors
 /// The file system's, with nothing left behind but possibly a file with the extension `tmp`.
 pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let parent = path.parent().unwrap_or(Path::new("."));
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
     // Of an earlier process with this id. A link is removed, never followed.
     let _ = fs::remove_file(&temporary);
@@ -28,7 +27,12 @@ pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
         return Err(error);
     }
     // The rename itself must survive a power cut.
-    File::open(parent)?.sync_all()
+    File::open(folder_of(path))?.sync_all()
+}
+
+/// The folder of a file; that of a mere name, whose parent is an empty path, is the current one.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// As the superuser, gives a new file to the owner of its folder, under whom the service runs.
@@ -39,7 +43,7 @@ pub fn give_to_owner_of_folder(path: &Path) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    let folder = fs::metadata(path.parent().unwrap_or(Path::new("/")))?;
+    let folder = fs::metadata(folder_of(path))?;
     chown(path, Some(folder.uid()), Some(folder.gid()))
 }
 
@@ -89,6 +93,13 @@ mod tests {
         write_atomic(&path, b"new", 0o600).expect("write");
         assert_eq!(fs::read(&other).expect("read"), b"precious");
         assert!(fs::symlink_metadata(&path).expect("metadata").is_file());
+    }
+
+    #[test]
+    fn a_mere_name_is_in_the_current_folder() {
+        assert_eq!(folder_of(Path::new("key")), Path::new("."));
+        assert_eq!(folder_of(Path::new("keys/key")), Path::new("keys"));
+        assert_eq!(folder_of(Path::new("/key")), Path::new("/"));
     }
 
     #[test]

@@ -298,7 +298,10 @@ impl Credentials {
         let account = account(&self.path, &api_url);
         let credentials = renew(&self.http, &self.identity, account).await?;
         let fresh = StoredCredentials::new(api_url, credentials);
-        keep(&self.path, &fresh);
+        // `island-agent enroll` may have named another coordinator meanwhile, with which the next start continues.
+        if read(&self.path).is_none_or(|kept| kept.api_url == fresh.api_url) {
+            keep(&self.path, &fresh);
+        }
         *self.lock() = Kept::fresh(fresh);
         self.changed.send_modify(|number| *number += 1);
         Ok(())
@@ -472,6 +475,8 @@ fn store(path: &Path, kept: &StoredCredentials) -> Result<(), CredentialsError> 
 
 #[cfg(test)]
 mod tests {
+    use island_protocol::ids::HostId;
+
     use super::*;
 
     const HOUR_MS: i64 = 3_600_000;
@@ -511,6 +516,31 @@ mod tests {
                 "{since} {issued} {stated:?}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_renewal_does_not_undo_an_enrollment_with_another_coordinator() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join(FILE);
+        let now = clock::now().unix_ms();
+        let answer = serde_json::json!({ "data": stored(now, now, None).credentials });
+        let router = axum::Router::new().fallback(move || std::future::ready(axum::Json(answer.clone())));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let own = format!("http://{}", listener.local_addr().expect("an address"));
+        let server = tokio::spawn(async move { axum::serve(listener, router).await });
+        let identity = Identity::load_or_create(folder.path(), || HostId(uuid::Uuid::from_u128(7)));
+        let identity = Arc::new(identity.expect("an identity"));
+        let http = Client::builder(&own).build().expect("a client");
+        let of = |api_url: &str| StoredCredentials { api_url: api_url.to_owned(), ..stored(now, now, None) };
+        store(&path, &of(&own)).expect("enrolled");
+        let credentials = Credentials::new(identity, http, path.clone(), Kept::fresh(of(&own)));
+        credentials.renew().await.expect("renewed");
+        assert_eq!(enrolled_with(folder.path()).as_deref(), Some(own.as_str()));
+        let other = "https://other.example.org";
+        store(&path, &of(other)).expect("enrolled with another coordinator");
+        credentials.renew().await.expect("renewed");
+        assert_eq!(enrolled_with(folder.path()).as_deref(), Some(other));
+        server.abort();
     }
 
     #[test]

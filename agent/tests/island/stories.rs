@@ -752,7 +752,8 @@ async fn status_and_doctor_show_the_last_job_and_that_the_island_left() {
     assert!(line.starts_with("PROBLEM") && line.contains("has left the network"), "{output}");
 }
 
-#[tokio::test]
+// The coordinator answers while the status is read.
+#[tokio::test(flavor = "multi_thread")]
 async fn a_coordinator_with_other_versions_only_is_reported_with_what_to_upgrade() {
     let mut island = Island::start().await;
     assert_eq!(island.coordinator.seen().registers[0].versions, Some(VERSIONS));
@@ -765,7 +766,8 @@ async fn a_coordinator_with_other_versions_only_is_reported_with_what_to_upgrade
         let error = negotiate(VERSIONS, versions).expect_err("nothing in common").to_string();
         assert!(error.ends_with(upgrade), "{error}");
         let status = wait_for("the refusal in the status", || {
-            let status = island.agent(&["status"]);
+            let status = island.try_agent(&["status"]).stdout;
+            let status = String::from_utf8_lossy(&status).into_owned();
             status.contains("refused by the coordinator").then_some(status)
         })
         .await;
@@ -780,7 +782,7 @@ async fn a_coordinator_with_other_versions_only_is_reported_with_what_to_upgrade
     island.coordinator.seen().versions = None;
     island.start_failing("").await;
     wait_for("a registration", || {
-        let json: Value = serde_json::from_str(&island.agent(&["status", "--json"])).ok()?;
+        let json: Value = serde_json::from_slice(&island.try_agent(&["status", "--json"]).stdout).ok()?;
         (json["connected"] == true && json.get("refusal").is_none()).then_some(())
     })
     .await;

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -17,7 +17,13 @@ use axum::{
 use futures::stream;
 use island_protocol::digest::Digest;
 use sha2::{Digest as _, Sha256};
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    task::JoinHandle,
+};
+
+/// A port of this machine that is free.
+const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// How the servers behave; correctly by default.
 #[derive(Debug, Clone, Default)]
@@ -91,6 +97,24 @@ impl Hub {
         Self { url, inner, tasks: [hub, other] }
     }
 
+    /// A hub whose connections are refused for this time.
+    pub(crate) async fn start_after(outage: Duration) -> Self {
+        let inner: Shared = Arc::default();
+        let (elsewhere, other) = serve(Arc::clone(&inner)).await;
+        lock(&inner).elsewhere = elsewhere.replace("127.0.0.1", "localhost");
+        // Its port is taken, and connections are refused until it listens.
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(LOOPBACK).expect("bind");
+        let url = format!("http://{}", socket.local_addr().expect("address"));
+        let router = router(Arc::clone(&inner));
+        let hub = tokio::spawn(async move {
+            tokio::time::sleep(outage).await;
+            let listener = socket.listen(1024).expect("listen");
+            axum::serve(listener, router).await.expect("serve");
+        });
+        Self { url, inner, tasks: [hub, other] }
+    }
+
     /// Adds a file to the repository `o/r`.
     pub(crate) fn put(&self, name: &str, bytes: &[u8]) -> Digest {
         lock(&self.inner).files.insert(name.to_owned(), Bytes::copy_from_slice(bytes));
@@ -139,7 +163,14 @@ fn lock(inner: &Shared) -> MutexGuard<'_, Inner> {
 }
 
 async fn serve(inner: Shared) -> (String, JoinHandle<()>) {
-    let router = Router::new()
+    let listener = TcpListener::bind(LOOPBACK).await.expect("bind");
+    let url = format!("http://{}", listener.local_addr().expect("address"));
+    let router = router(inner);
+    (url, tokio::spawn(async move { axum::serve(listener, router).await.expect("serve") }))
+}
+
+fn router(inner: Shared) -> Router {
+    Router::new()
         .route("/api/whoami-v2", get(account))
         .route("/api/models/o/r", get(info))
         .route("/api/models/o/r/revision/{revision}", get(info))
@@ -148,10 +179,7 @@ async fn serve(inner: Shared) -> (String, JoinHandle<()>) {
         .route("/api/models/o/old", get(renamed))
         .route("/o/old/resolve/{revision}/{*file}", get(renamed))
         .route("/bytes/{hop}/{*file}", get(hop))
-        .with_state(inner);
-    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("bind");
-    let url = format!("http://{}", listener.local_addr().expect("address"));
-    (url, tokio::spawn(async move { axum::serve(listener, router).await.expect("serve") }))
+        .with_state(inner)
 }
 
 /// The account of a token.

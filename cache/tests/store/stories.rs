@@ -14,6 +14,7 @@ use island_cache::{
     Beside, Cache, CacheConfig, GetError, Pinned, Progress, TokenStanding, Transfer, WebError, check_hub,
 };
 use island_protocol::{artifact::Artifact, digest::Digest};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::hub::{Behavior, Hub};
@@ -143,6 +144,44 @@ async fn aborted_connections_and_refusals_are_retried() {
     let world = World::new(BIG).await;
     world.hub.set(Behavior { cuts: 3, refusals: 2, ..Behavior::default() });
     world.assert_had().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_download_continues_after_a_minute_without_network() {
+    for named in [false, true] {
+        let hub = Hub::start_after(Duration::from_mins(1)).await;
+        let content = bytes(1000, 3);
+        let digest = hub.put("m.gguf", &content);
+        // An address without a file: the list of files is requested first.
+        let url = if named { hub.web("m.gguf") } else { "hf://o/r".to_owned() };
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let cache = Cache::open(config(folder.path(), &hub)).expect("open");
+        let pinned = get(&cache, &artifact(url, Some(digest))).await.expect("the network is back");
+        assert!(fs::read(pinned.path()).expect("read") == content, "the bytes are the right ones");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_the_network_is_limited_and_ends_when_it_is_cancelled() {
+    let hub = Hub::start_after(Duration::from_hours(9)).await;
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let cache = Cache::open(config(folder.path(), &hub)).expect("open");
+    let wanted = artifact(hub.web("m.gguf"), None);
+    let begin = Instant::now();
+    let error = get(&cache, &wanted).await.expect_err("no network");
+    assert!(matches!(error, GetError::Fetch { source: WebError::Transport { .. }, .. }), "{error:?}");
+    let waited = begin.elapsed();
+    assert!((Duration::from_mins(2)..Duration::from_mins(20)).contains(&waited), "{waited:?}");
+
+    let cancel = CancellationToken::new();
+    let begin = Instant::now();
+    let pause = async {
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        cancel.cancel();
+    };
+    let (stopped, ()) = tokio::join!(cache.get(&wanted, quiet(), &cancel), pause);
+    assert!(matches!(stopped, Err(GetError::Cancelled)), "{stopped:?}");
+    assert!(begin.elapsed() < Duration::from_mins(2), "{:?}", begin.elapsed());
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::{
     path::Path,
 };
 
+use island_daemon::files::write_atomic;
 use island_protocol::{
     address::{Address, HubAddress},
     artifact::Artifact,
@@ -44,12 +45,10 @@ impl Pins {
         }
     }
 
-    /// Writes the file atomically.
+    /// Writes the file atomically: after a power cut, it is the old or the new one.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         let text = toml::to_string(self).map_err(io::Error::other)?;
-        let fresh = path.with_extension("new");
-        fs::write(&fresh, format!("{HEAD}{text}"))?;
-        fs::rename(fresh, path)
+        write_atomic(path, format!("{HEAD}{text}").as_bytes(), 0o644)
     }
 
     /// Applies the pin of an artifact. Values of the catalogue entry take precedence: a pin of other bytes is ignored.
