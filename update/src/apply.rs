@@ -20,6 +20,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const HOLD: Duration = Duration::from_mins(2);
 /// Time for one answer of the agent. A version that hangs accepts connections and does not answer.
 const ANSWER: Duration = Duration::from_secs(15);
+/// Time for one operation of the package manager. A script of a package can wait for something that never happens.
+const OPERATION: Duration = Duration::from_hours(1);
 /// Time after which an update no longer waits for jobs: a job that never ends must not keep a version with known faults.
 const LONGEST_WAIT_S: i64 = 7 * 24 * 3600;
 
@@ -76,20 +78,21 @@ pub async fn apply(
         record.busy_since = None;
     } else {
         write(&record, folder)?;
-        hold(machine, Duration::ZERO).await?;
+        release(machine).await;
         return Ok(Applied::Busy(jobs));
     }
-    let previous = match machine.keep(folder).await {
+    let kept = within(OPERATION, "repack the installed package", machine.keep(folder)).await;
+    let previous = match kept {
         Ok(previous) => previous,
         Err(error) => {
-            hold(machine, Duration::ZERO).await?;
+            release(machine).await;
             return Err(error.into());
         }
     };
     let was_connected = before.is_some_and(|health| health.connected);
     record.pending = Some(Pending { version, previous, was_connected });
     write(&record, folder)?;
-    let installed = machine.install(package).await;
+    let installed = install(machine, package).await;
     if let Err(error) = &installed {
         tracing::error!(%error, "the package was not installed");
     }
@@ -122,7 +125,7 @@ pub async fn settle(
         return Ok(Applied::Postponed(version));
     }
     tracing::error!(%version, "the new version does not start: restoring the former version");
-    machine.install(&previous).await?;
+    install(machine, &previous).await?;
     let is_its_fault = was_installed && starts_without(was_connected).await;
     if is_its_fault {
         record.failed.insert(version.clone());
@@ -142,10 +145,22 @@ async fn health(machine: &impl Machine) -> Option<Health> {
 }
 
 async fn hold(machine: &impl Machine, time: Duration) -> Result<(), MachineError> {
-    let held = timeout(ANSWER, machine.hold(time)).await;
-    held.unwrap_or_else(|_| {
-        let why = format!("no answer within {} s", ANSWER.as_secs());
-        Err(MachineError { what: "hold the agent".to_owned(), why })
+    within(ANSWER, "hold the agent", machine.hold(time)).await
+}
+
+async fn install(machine: &impl Machine, package: &Path) -> Result<(), MachineError> {
+    within(OPERATION, &format!("install {}", package.display()), machine.install(package)).await
+}
+
+/// The result of an operation; an error if it takes longer than `limit`.
+async fn within<T>(
+    limit: Duration,
+    what: &str,
+    operation: impl Future<Output = Result<T, MachineError>>,
+) -> Result<T, MachineError> {
+    timeout(limit, operation).await.unwrap_or_else(|_| {
+        let why = format!("it did not end within {} s", limit.as_secs());
+        Err(MachineError { what: what.to_owned(), why })
     })
 }
 
@@ -159,17 +174,30 @@ async fn release(machine: &impl Machine) {
 /// Waits until no job runs; returns the number of jobs that still run after the time limit.
 async fn quiet(machine: &impl Machine, patience: Duration) -> Result<usize, ApplyError> {
     let deadline = Instant::now() + patience;
+    let mut known = 0;
     loop {
-        // An agent that does not answer runs no jobs that an update could interrupt.
-        let Some(before) = health(machine).await else { return Ok(0) };
-        hold(machine, HOLD).await?;
-        // Again, because a job may have been accepted before the hold.
-        let jobs = health(machine).await.map_or(before.jobs, |health| health.jobs);
-        if jobs == 0 || Instant::now() >= deadline {
-            return Ok(jobs);
+        match jobs_while_held(machine).await? {
+            Some(0) => return Ok(0),
+            Some(jobs) => known = jobs,
+            // An agent that answers late, because its machine is busy, may run jobs; one that hangs does so until the time limit.
+            None => {}
+        }
+        if Instant::now() >= deadline {
+            return Ok(known);
         }
         sleep(LOOK).await;
     }
+}
+
+/// Holds the agent, and returns the number of its jobs; `None` if it does not answer in time.
+async fn jobs_while_held(machine: &impl Machine) -> Result<Option<usize>, ApplyError> {
+    let Ok(before) = timeout(ANSWER, machine.health()).await else { return Ok(None) };
+    // An agent that is not there runs no jobs that an update could interrupt.
+    let Some(before) = before else { return Ok(Some(0)) };
+    hold(machine, HOLD).await?;
+    // Again, because a job may have been accepted before the hold.
+    let after = timeout(ANSWER, machine.health()).await;
+    Ok(after.ok().map(|after| after.map_or(before.jobs, |health| health.jobs)))
 }
 
 /// Whether the agent answers, with this version if one is given, and is connected if it was before.

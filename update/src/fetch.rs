@@ -5,10 +5,11 @@ use std::{
     fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
+    pin::pin,
     time::Duration,
 };
 
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _};
 use island_protocol::digest::Digest;
 use reqwest::{Client, Response, Url};
 use sha2::{Digest as _, Sha256};
@@ -19,6 +20,10 @@ use crate::manifest;
 const SILENCE: Duration = Duration::from_mins(1);
 /// Time limit of a manifest.
 const MANIFEST_TIME: Duration = Duration::from_mins(1);
+/// Time that the download of any file may take.
+const FILE_TIME: Duration = Duration::from_mins(10);
+/// Bytes per second for which it may take more time: less than the slowest lines have on which an Island is of use.
+const LEAST_RATE: u64 = 16 << 10;
 
 /// A download that failed.
 #[derive(Debug, thiserror::Error)]
@@ -30,8 +35,8 @@ pub enum FetchError {
     #[error("fetch {0}")]
     Web(Url, #[source] reqwest::Error),
     /// It took too long.
-    #[error("{0} was not downloaded within a minute")]
-    Slow(Url),
+    #[error("{0} was not downloaded within {1} min")]
+    Slow(Url, u64),
     /// More bytes than announced arrive.
     #[error("{0} sends more than the expected {1} bytes")]
     Endless(Url, u64),
@@ -67,8 +72,7 @@ impl Web {
             }
             Ok(bytes)
         };
-        let bytes = tokio::time::timeout(MANIFEST_TIME, fetched).await;
-        let bytes = bytes.map_err(|_| FetchError::Slow(url.clone()))??;
+        let bytes = within(MANIFEST_TIME, &url, fetched).await?;
         Ok((url, bytes))
     }
 
@@ -88,24 +92,9 @@ impl Web {
             return Ok(path);
         }
         let part = path.with_extension("part");
-        let mut out = File::create(&part).map_err(failed)?;
-        let (mut hasher, mut length) = (Sha256::new(), 0);
-        let mut body = self.get(&url).await?.bytes_stream();
-        while let Some(chunk) = body.next().await {
-            let chunk = chunk.map_err(|error| FetchError::Web(url.clone(), error))?;
-            length += chunk.len() as u64;
-            if length > file.size {
-                let _ = fs::remove_file(&part);
-                return Err(FetchError::Endless(url, file.size));
-            }
-            hasher.update(&chunk);
-            out.write_all(&chunk).map_err(failed)?;
-        }
-        if length != file.size || digest(hasher) != file.sha256 {
-            let _ = fs::remove_file(&part);
-            return Err(FetchError::OtherFile(url));
-        }
-        out.sync_all().and_then(|()| fs::rename(&part, &path)).map_err(failed)?;
+        let body = async { self.get(&url).await.map(Response::bytes_stream) };
+        save(&url, file, &part, body).await?;
+        fs::rename(&part, &path).and_then(|()| File::open(folder)?.sync_all()).map_err(failed)?;
         Ok(path)
     }
 
@@ -113,6 +102,64 @@ impl Web {
         let answer = self.0.get(url.clone()).send().await.and_then(Response::error_for_status);
         answer.map_err(|error| FetchError::Web(url.clone(), error))
     }
+}
+
+/// Ends `work` on what is at `url` after this time.
+async fn within<T>(
+    limit: Duration,
+    url: &Url,
+    work: impl Future<Output = Result<T, FetchError>>,
+) -> Result<T, FetchError> {
+    let done = tokio::time::timeout(limit, work).await;
+    done.unwrap_or_else(|_| Err(FetchError::Slow(url.clone(), limit.as_secs().div_ceil(60))))
+}
+
+/// Time limit of a file of this length. Without it, a server that sends a byte from time to time would hold the run for ever, and with it the
+/// lock that every other run needs.
+fn file_time(bytes: u64) -> Duration {
+    FILE_TIME + Duration::from_secs(bytes / LEAST_RATE)
+}
+
+/// Writes the file whose `body` arrives to `part`, within its time limit. Leaves nothing if it fails.
+async fn save<B: AsRef<[u8]>, S: Stream<Item = Result<B, reqwest::Error>>>(
+    url: &Url,
+    file: &manifest::File,
+    part: &Path,
+    body: impl Future<Output = Result<S, FetchError>>,
+) -> Result<(), FetchError> {
+    let received = async { receive(url, file, part, body.await?).await };
+    let saved = within(file_time(file.size), url, received).await;
+    if saved.is_err() {
+        let _ = fs::remove_file(part);
+    }
+    saved
+}
+
+/// Writes a body to `part`, and verifies it meanwhile.
+async fn receive<B: AsRef<[u8]>>(
+    url: &Url,
+    file: &manifest::File,
+    part: &Path,
+    body: impl Stream<Item = Result<B, reqwest::Error>>,
+) -> Result<(), FetchError> {
+    let failed = |error| FetchError::Write(part.to_owned(), error);
+    let mut out = File::create(part).map_err(failed)?;
+    let (mut hasher, mut length) = (Sha256::new(), 0);
+    let mut body = pin!(body);
+    while let Some(chunk) = body.next().await {
+        let chunk = chunk.map_err(|error| FetchError::Web(url.clone(), error))?;
+        let bytes = chunk.as_ref();
+        length += bytes.len() as u64;
+        if length > file.size {
+            return Err(FetchError::Endless(url.clone(), file.size));
+        }
+        hasher.update(bytes);
+        out.write_all(bytes).map_err(failed)?;
+    }
+    if length != file.size || digest(hasher) != file.sha256 {
+        return Err(FetchError::OtherFile(url.clone()));
+    }
+    out.sync_all().map_err(failed)
 }
 
 /// Removes what was downloaded into `folder`, whole or in part, except `kept`. One that cannot be removed is tried again by the next run.
@@ -137,4 +184,57 @@ pub fn hash(path: &Path) -> io::Result<Digest> {
 
 fn digest(hasher: Sha256) -> Digest {
     Digest::from_bytes(hasher.finalize().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use futures::stream;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    fn url() -> Url {
+        "http://localhost/package.deb".parse().expect("an address")
+    }
+
+    fn file(size: u64, sha256: Digest) -> manifest::File {
+        manifest::File { url: "package.deb".to_owned(), size, sha256 }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_sends_a_byte_from_time_to_time_holds_a_run_for_a_limited_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let part = folder.path().join("package.part");
+        let body = stream::unfold((), |()| async {
+            // It never counts as silent.
+            sleep(SILENCE.mul_f64(0.9)).await;
+            Some((Ok::<_, reqwest::Error>(b"x"), ()))
+        });
+        let (file, begin) = (file(100_000, Digest::from_bytes([0; 32])), Instant::now());
+        let refused = save(&url(), &file, &part, ready(Ok(body))).await.expect_err("too slow");
+        assert!(matches!(refused, FetchError::Slow(..)), "{refused:?}");
+        assert_eq!(refused.to_string(), "http://localhost/package.deb was not downloaded within 11 min");
+        assert!((FILE_TIME..FILE_TIME + SILENCE).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+        assert!(!part.exists(), "a part of it is left");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_file_on_a_slow_line_has_the_time_that_it_needs() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let part = folder.path().join("package.part");
+        let second = vec![b'x'; LEAST_RATE as usize];
+        let content = second.repeat(2 * FILE_TIME.as_secs() as usize);
+        let body = stream::iter(content.chunks(second.len())).then(|chunk| async move {
+            sleep(Duration::from_secs(1)).await;
+            Ok::<_, reqwest::Error>(chunk)
+        });
+        let sha256 = Digest::from_bytes(Sha256::digest(&content).into());
+        let begin = Instant::now();
+        let saved = save(&url(), &file(content.len() as u64, sha256), &part, ready(Ok(body))).await;
+        saved.expect("it is fast enough");
+        assert!(begin.elapsed() > FILE_TIME);
+        assert_eq!(hash(&part).expect("its hash"), sha256);
+    }
 }

@@ -46,3 +46,12 @@ fn a_folder_that_cannot_be_used_is_named() {
     let refused = error_of(&check(folder.path(), &state));
     assert!(refused.contains(&format!("use the record in {}: ", state.display())), "{refused}");
 }
+
+#[test]
+fn a_key_is_written_to_a_mere_name_in_the_current_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut program = Command::new(env!("CARGO_BIN_EXE_island-update"));
+    let ran = program.current_dir(&folder).args(["keygen", "release.key"]).output().expect("it runs");
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(folder.path().join("release.key").exists());
+}

@@ -27,7 +27,12 @@ struct Script {
     lonely: Vec<&'static str>,
     /// Versions that start and never answer.
     hanging: Vec<&'static str>,
+    /// Versions whose installation never ends.
+    stuck: Vec<&'static str>,
+    /// Number of status queries, the first ones, that are never answered.
+    late_for: usize,
     cannot_keep: bool,
+    cannot_release: bool,
     /// Whether another program uses the package manager.
     is_locked: bool,
 }
@@ -48,7 +53,10 @@ impl Script {
             broken: Vec::new(),
             lonely: Vec::new(),
             hanging: Vec::new(),
+            stuck: Vec::new(),
+            late_for: 0,
             cannot_keep: false,
+            cannot_release: false,
             is_locked: false,
         }
     }
@@ -72,12 +80,15 @@ impl Machine for Script {
     }
 
     async fn health(&self) -> Option<Health> {
-        let is_hanging = self.hanging.contains(&self.state.borrow().version.as_str());
+        let is_hanging = {
+            let mut state = self.state.borrow_mut();
+            state.looks += 1;
+            self.hanging.contains(&state.version.as_str()) || state.looks <= self.late_for
+        };
         if is_hanging {
             return std::future::pending().await;
         }
-        let mut state = self.state.borrow_mut();
-        state.looks += 1;
+        let state = self.state.borrow();
         if self.broken.contains(&state.version.as_str()) {
             return None;
         }
@@ -90,6 +101,9 @@ impl Machine for Script {
 
     async fn hold(&self, time: Duration) -> Result<(), MachineError> {
         self.note(if time.is_zero() { "release" } else { "hold" });
+        if time.is_zero() && self.cannot_release {
+            return Err(MachineError { what: "hold the agent".to_owned(), why: "it is away".to_owned() });
+        }
         Ok(())
     }
 
@@ -104,6 +118,9 @@ impl Machine for Script {
     async fn install(&self, package: &Path) -> Result<(), MachineError> {
         let version = package.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
         self.note(&format!("install {version}"));
+        if self.stuck.contains(&version.as_str()) {
+            return std::future::pending().await;
+        }
         if self.is_locked {
             return Err(MachineError { what: "install".to_owned(), why: "the lock is held".to_owned() });
         }
@@ -133,6 +150,43 @@ async fn jobs_are_not_interrupted() {
     let machine = Script { busy_for: usize::MAX, ..Script::new() };
     assert_eq!(to_two(&machine, folder.path()).await.expect("another time"), Applied::Busy(1));
     assert_eq!(machine.did(), ["hold", "release"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_of_an_agent_that_answers_late_are_not_interrupted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Script { late_for: 4, busy_for: usize::MAX, ..Script::new() };
+    assert_eq!(to_two(&machine, folder.path()).await.expect("another time"), Applied::Busy(1));
+    assert_eq!(machine.did(), ["hold", "release"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_hangs_is_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Script { hanging: vec!["0.1.0"], ..Script::new() };
+    assert_eq!(to_two(&machine, folder.path()).await.expect("done"), Applied::Done(Version::new(0, 2, 0)));
+    assert_eq!(machine.did(), ["keep", "install 0.2.0", "release"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_found_is_reported_although_the_hold_stays() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let busy = Script { busy_for: usize::MAX, cannot_release: true, ..Script::new() };
+    assert_eq!(to_two(&busy, folder.path()).await.expect("another time"), Applied::Busy(1));
+    let full = Script { cannot_keep: true, cannot_release: true, ..Script::new() };
+    let error = to_two(&full, folder.path()).await.expect_err("it cannot be reverted");
+    assert_eq!(error.to_string(), "keep: no space");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_installation_that_never_ends_is_given_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Script { stuck: vec!["0.2.0"], ..Script::new() };
+    // On a clock that stands still while something can run.
+    let applied = tokio::time::timeout(Duration::from_hours(24), to_two(&machine, folder.path())).await;
+    let applied = applied.expect("it waits for the package manager").expect("another time");
+    assert_eq!(applied, Applied::Postponed(Version::new(0, 2, 0)));
+    assert_eq!(machine.did(), ["hold", "keep", "install 0.2.0", "release"]);
 }
 
 #[tokio::test(start_paused = true)]
