@@ -7,18 +7,27 @@ bin="${CARGO_TARGET_DIR:-$(scripts/target.sh)}/debug"
 data=$(mktemp -d)
 cleanup() {
     [ -z "${network:-}" ] || { kill -TERM "$network" 2>/dev/null || true; wait "$network" 2>/dev/null || true; }
-    rm -rf "$data"
+    rm -rf "$data" "$data.out"
 }
 trap cleanup EXIT
 
 printf '\033[1m$ island dev\033[0m\n'
 "$bin/island" dev --data-dir "$data" >"$data.out" 2>&1 &
 network=$!
-for _ in $(seq 600); do
+limit_s=${DEMO_LIMIT_S:-60}
+for _ in $(seq $((limit_s * 10))); do
     [ -s "$data/dev.json" ] && break
-    kill -0 "$network" 2>/dev/null || { cat "$data.out" >&2; rm -f "$data.out"; exit 1; }
+    kill -0 "$network" 2>/dev/null || { cat "$data.out" >&2; exit 1; }
     sleep 0.1
 done
+if [ ! -s "$data/dev.json" ]; then
+    {
+        echo "The network was not ready within $limit_s s: \`island dev\` has not written $data/dev.json, which has its address and a key."
+        echo "The last lines of its log:"
+        tail -n 20 "$data.out"
+    } >&2
+    exit 1
+fi
 grep -m1 '^ready' "$data.out" || true
 rm -f "$data.out"
 

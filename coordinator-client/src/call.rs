@@ -165,9 +165,13 @@ impl Client {
         self.repeating(call, once).await
     }
 
-    /// A successful answer whose body has not been read.
-    pub(crate) async fn open(&self, call: &Call) -> Result<Response, ClientError> {
-        self.repeating(call, || self.send_once(call)).await
+    /// A successful answer whose body has not been read. A try counts as failed if no answer arrives within `limit`.
+    pub(crate) async fn open(&self, call: &Call, limit: Duration) -> Result<Response, ClientError> {
+        let once = || async {
+            let opening = tokio::time::timeout(limit, self.send_once(call)).await;
+            opening.unwrap_or_else(|_| Err(self.silent(call.what, limit)))
+        };
+        self.repeating(call, once).await
     }
 
     async fn repeating<T, F: Future<Output = Result<T, ClientError>>>(
@@ -216,6 +220,11 @@ impl Client {
 
     pub(crate) fn transport(&self, what: &'static str, source: reqwest::Error) -> ClientError {
         ClientError::Transport { what, url: self.base_url().to_owned(), source: source.without_url() }
+    }
+
+    /// The error of a coordinator from which nothing arrived within `limit`.
+    pub(crate) fn silent(&self, what: &'static str, limit: Duration) -> ClientError {
+        ClientError::Silent { what, url: self.base_url().to_owned(), limit }
     }
 
     async fn failure(&self, call: &Call, response: Response) -> ClientError {

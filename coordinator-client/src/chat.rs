@@ -43,12 +43,17 @@ impl Client {
 
     /// `POST /chat/completions`, streamed. Acts once even if it is sent again, which happens only until the reply begins:
     /// a connection may break after the coordinator has accepted the job, and the next try gets the reply of that job.
+    /// A try fails if the reply does not begin within [`ClientBuilder::opening_timeout`](crate::client::ClientBuilder::opening_timeout).
     pub async fn chat_stream(&self, request: &ChatRequest) -> Result<ChatStream, ClientError> {
         let request = ChatRequest { stream: true, ..request.clone() };
-        let response = self.open(&Call::post_once(WHAT, &PATH, &request)).await?;
+        let limit = self.rules().opening;
+        let response = self.open(&Call::post_once(WHAT, &PATH, &request), limit).await?;
         if !sse::is_event_stream(&response) {
             let status = response.status().as_u16();
-            let text = response.text().await.map_err(|source| self.transport(WHAT, source))?;
+            let Ok(text) = tokio::time::timeout(limit, response.text()).await else {
+                return Err(self.silent(WHAT, limit));
+            };
+            let text = text.map_err(|source| self.transport(WHAT, source))?;
             return Err(ClientError::NotOurs {
                 what: WHAT,
                 status,

@@ -32,6 +32,8 @@ pub(crate) struct Rules {
     pub(crate) timeout: Duration,
     /// Silence on a stream.
     pub(crate) idle: Duration,
+    /// Silence before a streamed reply begins.
+    pub(crate) opening: Duration,
     /// Requests that failed.
     pub(crate) retry: RetryPolicy,
     /// Streams that broke off.

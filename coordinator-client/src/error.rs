@@ -36,6 +36,16 @@ pub enum ClientError {
         #[source]
         source: reqwest::Error,
     },
+    /// The coordinator accepted the request, and did not begin its answer in time.
+    #[error("{what}: no answer from the coordinator at {url} within {} s", limit.as_secs_f64())]
+    Silent {
+        /// What was attempted.
+        what: &'static str,
+        /// The coordinator's address.
+        url: String,
+        /// How long an answer was waited for.
+        limit: Duration,
+    },
     /// The coordinator answered with an error.
     #[error("{0}")]
     Refused(Box<Refusal>),
@@ -172,7 +182,7 @@ impl ClientError {
             Self::Transport { source, .. } => !source.is_builder(),
             Self::Refused(refusal) => refusal.is_transient(),
             Self::NotOurs { status, .. } => matches!(status, 429 | 502 | 503 | 504),
-            Self::StreamLost { .. } => true,
+            Self::Silent { .. } | Self::StreamLost { .. } => true,
             _ => false,
         }
     }
@@ -221,7 +231,9 @@ impl ClientError {
             Self::Transport { source, url, .. } if source.is_connect() => {
                 format!("check that a coordinator runs at {url} and can be reached from here")
             }
-            Self::Transport { .. } => "try again; allow a longer timeout if the network is slow".into(),
+            Self::Transport { .. } | Self::Silent { .. } => {
+                "try again; allow a longer timeout if the network is slow".into()
+            }
             Self::Refused(refusal) => return advice(refusal),
             Self::NotOurs { .. } => "check the address: a proxy or another service answers there".into(),
             Self::Decode { .. } => "update this client: the coordinator may be newer".into(),

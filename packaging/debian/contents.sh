@@ -113,7 +113,7 @@ calls() { # PACKAGE SCRIPT ARGUMENT...
     local script=packaging/debian/$1.$2
     shift 2
     : >"$work/calls"
-    [ ! -f "$script" ] || sed "s#/run/systemd/system#/#; s#/run/island#$work/run#g; s#/etc/island#$work/etc#g" "$script" | CALLS=$work/calls PATH=$work/stubs:$PATH sh -s -- "$@" >/dev/null
+    [ ! -f "$script" ] || sed "s#/run/systemd/system#${STOPPED:+$work/none}/#; s#/run/island#$work/run#g; s#/etc/island#$work/etc#g" "$script" | CALLS=$work/calls PATH=$work/stubs:$PATH sh -s -- "$@" >/dev/null
     cat "$work/calls"
 }
 for package in island-agent island-coordinator island-nats; do
@@ -124,6 +124,11 @@ for package in island-agent island-coordinator island-nats; do
 done
 for package in island-agent island-nats; do
     calls "$package" postinst configure '' | grep -q " enable $package.service" || fail "$package.service is not enabled"
+    # In an image that is built, systemd does not run: what boots from it has the service.
+    image=$(STOPPED=yes calls "$package" postinst configure '')
+    grep -q " enable $package.service" <<<"$image" || fail "$package.service is not enabled where systemd does not run"
+    ! grep -qE ' (daemon-reload|restart|try-restart)( |$)' <<<"$image" || fail "$package needs a systemd that runs: $image"
+    ! STOPPED=yes calls "$package" postinst configure 0.0.1 | grep -q ' enable ' || fail "an upgrade of $package enables what is disabled"
 done
 # A service that was removed with its package goes on when the package is back, where it is still enabled; an upgrade starts none that is stopped.
 for package in island-coordinator island-nats; do

@@ -20,6 +20,8 @@ cp "$target"/deb/island-agent_*.deb "$root/tmp/agent.deb"
 say "installing"
 inside dpkg -i /tmp/agent.deb
 inside id island
+wanted=$root/etc/systemd/system/multi-user.target.wants/island-agent.service
+[ -L "$wanted" ] || { say "a machine that boots from this would not start the agent"; exit 1; }
 install -d -m 0700 -o "$(inside id -u island)" -g "$(inside id -g island)" "$root/var/lib/island-agent"
 
 network
@@ -63,4 +65,5 @@ inside dpkg -r island-agent
 [ -d "$root/var/lib/island-agent" ] || { say "removing took the state along"; exit 1; }
 inside dpkg -P island-agent
 [ ! -e "$root/var/lib/island-agent" ] && [ ! -e "$root/etc/island" ] || { say "purging left something"; find "$root/etc/island"; exit 1; }
+[ ! -L "$wanted" ] || { say "purging left the agent enabled"; exit 1; }
 say "all of it works"

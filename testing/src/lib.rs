@@ -3,6 +3,7 @@
 //! A test that cannot run on a machine calls [`skip`] and returns. With `ISLAND_STRICT=1`, which `make check` sets, nothing may be
 //! left out: [`skip`] panics, and so does [`selection`] where a variable narrows a suite.
 
+pub mod flips;
 pub mod oidc;
 pub mod port;
 pub mod vulkan;

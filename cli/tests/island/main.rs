@@ -1,5 +1,6 @@
 //! `island` as people and scripts meet it: help, output, errors, settings, terminals.
 
+mod demo;
 mod errors;
 mod help;
 mod outputs;

@@ -32,6 +32,9 @@ impl ClientBuilder {
                 timeout: Duration::from_mins(1),
                 // Streams carry a comment every 15 s: after three missed ones the other side is gone.
                 idle: Duration::from_secs(50),
+                // A coordinator receives a body within a minute, waits 30 s for an Island to accept the job, and 10 s
+                // for its first output.
+                opening: Duration::from_mins(2),
                 retry: RetryPolicy::REQUESTS,
                 resume: RetryPolicy::STREAMS,
             },
@@ -66,6 +69,14 @@ impl ClientBuilder {
     /// Maximum silence on a stream before it counts as interrupted; 50 s by default.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.rules.idle = timeout;
+        self
+    }
+
+    /// Maximum silence of one try before a streamed chat reply begins; 2 min by default. While its job waits for an
+    /// Island the coordinator sends nothing: where that may take long, by its setting `jobs.chat_wait_s`, this must be
+    /// longer.
+    pub fn opening_timeout(mut self, timeout: Duration) -> Self {
+        self.rules.opening = timeout;
         self
     }
 

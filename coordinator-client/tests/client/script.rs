@@ -26,6 +26,8 @@ pub(crate) enum Step {
     Stream(String),
     /// Frames of an event stream, then silence until the client disconnects.
     Silent(String),
+    /// This text, then silence until the client disconnects.
+    Mute(&'static str),
     /// The connection is closed without an answer.
     Hangup,
 }
@@ -116,6 +118,7 @@ async fn meet(mut socket: TcpStream, step: Step, kept: &Mutex<Vec<ReceivedReques
             let length = frames.len();
             if length == 0 { head.to_owned() } else { format!("{head}{length:x}\r\n{frames}\r\n") }
         }
+        Step::Mute(text) => (*text).to_owned(),
         Step::Hangup => return,
     };
     socket.write_all(sent.as_bytes()).await.expect("answer");
@@ -123,7 +126,7 @@ async fn meet(mut socket: TcpStream, step: Step, kept: &Mutex<Vec<ReceivedReques
         tokio::time::sleep(PAUSE).await;
         socket.write_all(body.as_bytes()).await.expect("the body");
     }
-    if matches!(step, Step::Silent(_)) {
+    if matches!(step, Step::Silent(_) | Step::Mute(_)) {
         // Ends when the client disconnects.
         let _ = socket.read(&mut [0; 1]).await;
     }

@@ -1,8 +1,10 @@
 //! Interrupted streams are resumed; those that cannot be return an error.
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use island_coordinator_client::{
-    ClientError,
+    Client, ClientError, RetryPolicy,
     protocol::{chat::ChatRequest, event::JobEvent, ids::JobId},
     stream::EventStream,
 };
@@ -179,6 +181,20 @@ async fn a_reply_is_requested_again_until_it_begins() {
     // The coordinator may have accepted the job of the first try.
     let first = asked[0].header("idempotency-key").expect("a key");
     assert!(asked.iter().all(|asked| asked.header("idempotency-key") == Some(first)));
+}
+
+#[tokio::test]
+async fn a_coordinator_that_accepts_and_never_answers_is_not_waited_for_without_end() {
+    let head = "HTTP/1.1 200 x\r\ncontent-type: text/html\r\ncontent-length: 9\r\n\r\n<html>";
+    for sent in ["", head] {
+        let script = Script::play(vec![Step::Mute(sent)]).await;
+        let builder = Client::builder(&script.url).key("ak_test").retry(RetryPolicy::NONE);
+        let client = builder.opening_timeout(Duration::from_millis(200)).build().expect("client");
+        let request = ChatRequest::default();
+        let opening = tokio::time::timeout(Duration::from_mins(1), client.chat_stream(&request));
+        let error = opening.await.expect("it ends").expect_err("no reply");
+        assert!(matches!(error, ClientError::Silent { .. }) && error.is_transient(), "{sent:?}: {error:?}");
+    }
 }
 
 #[tokio::test]

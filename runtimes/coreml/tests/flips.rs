@@ -11,6 +11,7 @@ use std::{
 
 use island_protocol::job::Outcome as Ended;
 use island_runtimes_kit::keys::{self, Effect, Table};
+use island_testing::flips::{Expected, Outcome};
 use serde_json::{Value, json};
 use support::{
     Fixture,
@@ -89,30 +90,14 @@ const MISFITS: &[(&str, &str)] = &[
     ("preprocessor_config.json", "chunk_length"),
 ];
 
-/// What another value of a key does.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Outcome {
-    /// The answers are the same.
-    Same,
-    /// An answer is another one.
-    Another,
-    /// The model or a job is refused, with this message.
-    Refused(String),
-}
-
-impl Outcome {
-    /// Why it is another outcome than the lists contain, if it is.
-    fn differs(&self, flip: &Flip) -> Option<String> {
-        let is_refused = REFUSED.contains(&(flip.table.file, flip.key));
-        let is_misfit = MISFITS.contains(&(flip.table.file, flip.key));
-        match self {
-            Self::Same => Some("the answers are the same".to_owned()),
-            Self::Another => (is_refused || is_misfit).then(|| "it gives an answer".to_owned()),
-            Self::Refused(why) if is_refused && !why.contains(flip.key) => {
-                Some(format!("the refusal does not name it: {why}"))
-            }
-            Self::Refused(why) => (!is_refused && !is_misfit).then(|| format!("it is refused: {why}")),
-        }
+/// What another value of a key does by the lists.
+fn expected(flip: &Flip) -> Expected {
+    if REFUSED.contains(&(flip.table.file, flip.key)) {
+        Expected::RefusedByName
+    } else if MISFITS.contains(&(flip.table.file, flip.key)) {
+        Expected::Misfit
+    } else {
+        Expected::Another
     }
 }
 
@@ -123,7 +108,8 @@ async fn another_value_of_a_used_key_is_another_answer() {
     let mut without = Vec::new();
     for flip in &flips {
         let at = format!("{} {} = {} ({})", flip.table.file, flip.key, flip.value, flip.fixture);
-        without.extend(outcome(flip).await.differs(flip).map(|why| format!("{at}: {why}")));
+        let why = outcome(flip).await.differs(flip.key, expected(flip));
+        without.extend(why.map(|why| format!("{at}: {why}")));
     }
     assert!(without.is_empty(), "{} of {}:\n{}", without.len(), flips.len(), without.join("\n"));
 }

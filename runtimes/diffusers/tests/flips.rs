@@ -13,6 +13,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use island_protocol::job::Failure;
 use island_runtimes_diffusers::runtime::{Diffusers, Settings};
 use island_runtimes_kit::keys::{self, Effect, Table};
+use island_testing::flips::{Expected, Outcome};
 use serde_json::{Value, json};
 use support::{Fixture, run_job};
 use tempfile::TempDir;
@@ -236,30 +237,14 @@ const MISFITS: &[(&str, &str)] = &[
     ("sdxl", "projection_dim"),
 ];
 
-/// What another value of a key does.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Outcome {
-    /// The image is the same.
-    Same,
-    /// It is another image.
-    Another,
-    /// The model or the job is refused, with this message.
-    Refused(String),
-}
-
-impl Outcome {
-    /// Why it is another outcome than the lists contain, if it is.
-    fn differs(&self, flip: &Flip) -> Option<String> {
-        let is_refused = REFUSED.contains(&(flip.table.file, flip.key));
-        let is_misfit = MISFITS.contains(&(flip.fixture, flip.key));
-        match self {
-            Self::Same => Some("the image is the same".to_owned()),
-            Self::Another => (is_refused || is_misfit).then(|| "it gives an image".to_owned()),
-            Self::Refused(why) if is_refused && !why.contains(flip.key) => {
-                Some(format!("the refusal does not name it: {why}"))
-            }
-            Self::Refused(why) => (!is_refused && !is_misfit).then(|| format!("it is refused: {why}")),
-        }
+/// What another value of a key does by the lists.
+fn expected(flip: &Flip) -> Expected {
+    if REFUSED.contains(&(flip.table.file, flip.key)) {
+        Expected::RefusedByName
+    } else if MISFITS.contains(&(flip.fixture, flip.key)) {
+        Expected::Misfit
+    } else {
+        Expected::Another
     }
 }
 
@@ -273,7 +258,7 @@ async fn another_value_of_a_used_key_is_another_image() {
     for flip in flips.iter().filter(|flip| flip.key.contains(&only)) {
         let at = format!("{} {} = {} ({})", flip.table.file, flip.key, flip.value, flip.fixture);
         let why = match outcome(flip, &mut known).await {
-            Ok(outcome) => outcome.differs(flip),
+            Ok(outcome) => outcome.differs(flip.key, expected(flip)),
             Err(why) => Some(why),
         };
         without.extend(why.map(|why| format!("{at}: {why}")));

@@ -12,6 +12,7 @@ use std::{
 use island_protocol::job::Failure;
 use island_runtimes_kit::keys::{self, Effect, Table};
 use island_runtimes_onnx::runtime::Onnx;
+use island_testing::flips::{Expected, Outcome};
 use serde_json::{Value, json};
 use support::{Case, Fixture, agree, run_job, settings};
 use tempfile::TempDir;
@@ -343,30 +344,14 @@ const MISFITS: &[(&str, &str)] = &[
     ("gliner", "max_width"),
 ];
 
-/// What another value of a key does.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Outcome {
-    /// The answers are the same.
-    Same,
-    /// An answer is another one.
-    Another,
-    /// The model or a job is refused, with this message.
-    Refused(String),
-}
-
-impl Outcome {
-    /// Why it is another outcome than the lists contain, if it is.
-    fn differs(&self, flip: &Flip) -> Option<String> {
-        let is_refused = REFUSED.contains(&(flip.table.file, flip.key));
-        let is_misfit = MISFITS.contains(&(flip.fixture, flip.key));
-        match self {
-            Self::Same => Some("the answer is the same".to_owned()),
-            Self::Another => (is_refused || is_misfit).then(|| "it gives an answer".to_owned()),
-            Self::Refused(why) if is_refused && !why.contains(flip.key) => {
-                Some(format!("the refusal does not name it: {why}"))
-            }
-            Self::Refused(why) => (!is_refused && !is_misfit).then(|| format!("it is refused: {why}")),
-        }
+/// What another value of a key does by the lists.
+fn expected(flip: &Flip) -> Expected {
+    if REFUSED.contains(&(flip.table.file, flip.key)) {
+        Expected::RefusedByName
+    } else if MISFITS.contains(&(flip.fixture, flip.key)) {
+        Expected::Misfit
+    } else {
+        Expected::Another
     }
 }
 
@@ -379,7 +364,7 @@ async fn another_value_of_a_used_key_is_another_answer() {
     for flip in flips.iter().filter(|flip| flip.key.contains(&only)) {
         let at = format!("{} {} = {} ({})", flip.table.file, flip.key, flip.value, flip.fixture);
         let why = match outcome(flip).await {
-            Ok(outcome) => outcome.differs(flip),
+            Ok(outcome) => outcome.differs(flip.key, expected(flip)),
             Err(why) => Some(why),
         };
         without.extend(why.map(|why| format!("{at}: {why}")));

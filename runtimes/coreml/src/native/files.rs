@@ -33,6 +33,7 @@ impl Laid {
     /// Moves a compiled model into the folder, and returns its new path.
     pub fn take_in(&mut self, made: PathBuf) -> PathBuf {
         let kept = self.folder.join("Compiled.mlmodelc");
+        // Not synced: only this process reads the folder, so that a power cut leaves nothing that anyone would use.
         if fs::rename(&made, &kept).is_ok() {
             return kept;
         }

@@ -34,8 +34,10 @@ const LISTS: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
 #[derive(Debug)]
 pub struct Letters {
     ids: HashMap<String, i64>,
+    /// All tokens, special ones among them.
+    tokens: Beginnings,
     /// Tokens that divide a text.
-    specials: HashSet<String>,
+    specials: Beginnings,
     unknown: Option<i64>,
     /// Whether letters are lowercased unless the vocabulary has them, and left out if it does not have them then.
     normalizes: bool,
@@ -73,8 +75,10 @@ impl Letters {
             return Err(error.followed_by("this voice reads its language in Latin letters only"));
         }
         let unknown = special(settings, "unk_token", "<unk>").and_then(|token| ids.get(token).copied());
+        let dividing = specials(settings);
         Ok(Self {
-            specials: specials(settings),
+            tokens: Beginnings::of(ids.keys().chain(&dividing)),
+            specials: Beginnings::of(&dividing),
             unknown,
             normalizes: flag("normalize", true),
             is_romanian: read(FILE, settings, "language", Value::as_str)? == Some("ron"),
@@ -98,12 +102,10 @@ impl Letters {
         let mut rest = text.as_str();
         let mut piece = rest;
         while let Some(letter) = rest.chars().next() {
-            let special = self.specials.iter().filter(|token| rest.starts_with(token.as_str()));
-            // The longest of those that begin here.
-            if let Some(special) = special.max_by_key(|token| token.len()) {
+            if let Some(length) = self.specials.longest(rest) {
                 self.read_piece(&piece[..piece.len() - rest.len()], &mut ids);
-                ids.extend(self.id(special));
-                rest = &rest[special.len()..];
+                ids.extend(self.id(&rest[..length]));
+                rest = &rest[length..];
                 piece = rest;
             } else {
                 rest = &rest[letter.len_utf8()..];
@@ -134,10 +136,7 @@ impl Letters {
         let mut lowercased = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(letter) = rest.chars().next() {
-            let tokens = self.ids.keys().chain(&self.specials);
-            let known = tokens.filter(|token| rest.starts_with(token.as_str()));
-            let length = known.map(String::len).max().unwrap_or(0);
-            if length > 0 {
+            if let Some(length) = self.tokens.longest(rest) {
                 lowercased.push_str(&rest[..length]);
                 rest = &rest[length..];
             } else {
@@ -146,6 +145,45 @@ impl Letters {
             }
         }
         lowercased
+    }
+}
+
+/// A set of tokens by their letters, so that finding the one that begins a text does not take longer with more of them.
+#[derive(Debug)]
+struct Beginnings {
+    /// By a beginning and the letter after it, the beginning with that letter. The first one is empty.
+    longer: HashMap<(u32, char), u32>,
+    /// Whether each beginning is a whole token.
+    is_token: Vec<bool>,
+}
+
+impl Beginnings {
+    fn of<'t>(tokens: impl IntoIterator<Item = &'t String>) -> Self {
+        let (mut longer, mut is_token) = (HashMap::new(), vec![false]);
+        for token in tokens {
+            let mut beginning = 0;
+            for letter in token.chars() {
+                beginning = *longer.entry((beginning, letter)).or_insert_with(|| {
+                    is_token.push(false);
+                    is_token.len() as u32 - 1
+                });
+            }
+            is_token[beginning as usize] = true;
+        }
+        Self { longer, is_token }
+    }
+
+    /// Length in bytes of the longest token that begins a text. An empty token begins none.
+    fn longest(&self, text: &str) -> Option<usize> {
+        let (mut beginning, mut longest) = (0, None);
+        for (at, letter) in text.char_indices() {
+            let Some(&longer) = self.longer.get(&(beginning, letter)) else { break };
+            beginning = longer;
+            if self.is_token[beginning as usize] {
+                longest = Some(at + letter.len_utf8());
+            }
+        }
+        longest
     }
 }
 
@@ -213,6 +251,28 @@ mod tests {
         assert_eq!(read("k"), [0]);
         assert_eq!(read(" k a k "), [0, 1, 0, 2, 0, 1, 0]);
         assert_eq!(read("?!"), Vec::<i64>::new());
+    }
+
+    #[test]
+    fn the_longest_token_that_begins_a_text_is_found() {
+        let tokens = ["", "a", "ab", "abcd", "\u{fc}", "\u{fc}b", "b"].map(str::to_owned);
+        let longest = |text: &str| Beginnings::of(&tokens).longest(text);
+        for text in ["abcde", "abcx", "abc", "ab", "ax", "a", "\u{fc}bx", "\u{fc}x", "\u{fc}", "xa", "", "B"]
+        {
+            let known = tokens.iter().filter(|token| text.starts_with(token.as_str())).map(String::len);
+            assert_eq!(longest(text), known.max().filter(|length| *length > 0), "{text}");
+        }
+        assert_eq!(Beginnings::of(&[]).longest("a"), None);
+    }
+
+    #[test]
+    fn tokens_of_several_letters_are_kept_among_others_of_a_large_vocabulary() {
+        let named = [("A", 1), ("BC", 2), ("b", 3), ("c", 4)].map(|(token, id)| (token.to_owned(), id));
+        let others = (0..100_000).map(|id| (format!("<{id}>"), id));
+        let settings = json!({"phonemize": false, "normalize": true, "unk_token": "", "add_blank": false});
+        let letters = Letters::of(named.into_iter().chain(others).collect(), &settings).expect("letters");
+        assert_eq!(letters.lowercased("ABCB<7>D").as_str(), "ABCb<7>d");
+        assert_eq!(letters.read(&"AB".repeat(50_000)).len(), 100_000);
     }
 
     #[test]
