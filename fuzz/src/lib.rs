@@ -24,11 +24,12 @@ use std::{
     panic::{self, AssertUnwindSafe, catch_unwind, resume_unwind},
     path::{Path, PathBuf},
     sync::Once,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use corpus::{Files, Seed};
 use edits::Editor;
+use rustix::time::{ClockId, clock_gettime};
 
 /// Maximum bytes that a reader may allocate for an input of at most [`MAX_INPUT`] bytes.
 pub const MAX_BYTES: usize = 256 << 20;
@@ -75,7 +76,8 @@ pub struct Counts {
 }
 
 impl Target {
-    /// Reads all seeds, and then changed ones: [`Target::inputs`], or as many as the time allows. An input that fails remains in `folder`.
+    /// Reads all seeds, and then changed ones: [`Target::inputs`], or as many as the processor time of this thread allows. An input that
+    /// fails remains in `folder`.
     pub fn run(&self, folder: &Path, time: Option<Duration>) -> Counts {
         keep_messages();
         let seeds = corpus::seeds(self);
@@ -85,14 +87,20 @@ impl Target {
             let accepted = run.read(bytes);
             assert!(accepted || !is_valid, "{name} is refused");
         }
-        let end = time.map(|time| Instant::now() + time);
+        let end = time.map(|time| thread_time() + time);
         let known: Vec<Seed> = seeds.into_iter().filter(|seed| !seed.name.starts_with("crash-")).collect();
         let mut editor = Editor::new(self, &known);
-        while end.map_or(run.counts.inputs < self.inputs, |end| Instant::now() < end) {
+        while end.map_or(run.counts.inputs < self.inputs, |end| thread_time() < end) {
             run.read(&editor.input());
         }
         run.counts
     }
+}
+
+/// Processor time of this thread. A run does as much beside other work as alone.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).expect("a positive time")
 }
 
 thread_local! {

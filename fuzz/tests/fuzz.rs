@@ -1,4 +1,5 @@
-//! Every target: its seeds, and its changed inputs. `ISLAND_FUZZ_SECONDS` is the time of each, as `make fuzz` sets it.
+//! Every target: its seeds, and its changed inputs. `ISLAND_FUZZ_SECONDS` is the processor time of each, as `make fuzz`
+//! sets it.
 
 use std::{env, path::Path, time::Duration};
 
