@@ -23,7 +23,7 @@ pub(crate) struct Plan {
 }
 
 /// Places for jobs, fewer than people.
-const ROOM: Room = Room { slots: 4, context: 6144 };
+const ROOM: Room = Room { slots: 4, context: 6144, threads: 0 };
 /// People who talk in turn.
 const CHATS: usize = 16;
 /// Tokens, about, of what each of them talks about.

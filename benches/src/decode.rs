@@ -61,7 +61,7 @@ impl Series {
 }
 
 pub(crate) async fn run(plan: &Plan) -> Result<Report> {
-    let room = Room { slots: MANY as u32, context: 1024 };
+    let room = Room { slots: MANY as u32, context: 1024, threads: 0 };
     let network = Network::start_with_model(&plan.model, room).await?;
     let peer = LlamaServer::start(&plan.llama_server, &plan.model, plan.threads, room, &[]).await?;
     let (ours, theirs) = (network.target("bench-model")?.unpooled()?, peer.target()?.unpooled()?);

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// One stream at a time: beside others nothing is guessed.
-const ROOM: Room = Room { slots: 1, context: 2048 };
+const ROOM: Room = Room { slots: 1, context: 2048, threads: 0 };
 /// Tokens of a free reply.
 const FREE: u64 = 96;
 
@@ -78,8 +78,6 @@ pub(crate) async fn run(model: &Path, rounds: usize) -> Result<Report> {
         "without guesses",
         &plain.repeated,
     );
-    report.headline();
     report.compare("free reply", unit, &drafted.free, "without guesses", &plain.free);
-    report.headline();
     Ok(report)
 }

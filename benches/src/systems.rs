@@ -19,11 +19,12 @@ use tempfile::TempDir;
 
 use crate::{load::Target, tree};
 
-/// Places for jobs, and tokens of context for each.
+/// Places for jobs, tokens of context for each, and processor threads of a worker (0: all).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     pub(crate) slots: u32,
     pub(crate) context: u32,
+    pub(crate) threads: u32,
 }
 
 /// An `island dev` with two extra Cargos over a given model file: `bench-model`, and `bench-plain`, which guesses no tokens.
@@ -51,9 +52,12 @@ impl Network {
 
     /// Starts one whose Cargo `bench-model` is the model.
     pub(crate) async fn start_with_model(model: &Path, room: Room) -> Result<Self> {
-        let slots = [("ISLAND_AGENT_WORKERS__SLOTS_PER_MODEL", room.slots.to_string())];
-        let slots = slots.each_ref().map(|(name, value)| (*name, value.as_str()));
-        Self::start_with(Some((model, room)), None, &slots).await
+        let settings = [
+            ("ISLAND_AGENT_WORKERS__SLOTS_PER_MODEL", room.slots.to_string()),
+            ("ISLAND_AGENT_WORKERS__THREADS", room.threads.to_string()),
+        ];
+        let settings = settings.each_ref().map(|(name, value)| (*name, value.as_str()));
+        Self::start_with(Some((model, room)), None, &settings).await
     }
 
     /// Starts one whose Island runs another build of the agent, with the workers that lie beside this program.
@@ -144,8 +148,8 @@ impl Network {
             let (url, key, dir) = (&self.api_url, &self.api_key, state.display());
             let text = format!(
                 "state_dir = \"{dir}\"\napi_url = \"{url}\"\napi_key = \"{key}\"\nname = \"island-{number}\"\n\
-                 measure = false\n[cache]\ndir = \"{dir}/cache\"\n[workers]\nslots_per_model = {}\n",
-                room.slots
+                 measure = false\n[cache]\ndir = \"{dir}/cache\"\n[workers]\nslots_per_model = {}\nthreads = {}\n",
+                room.slots, room.threads
             );
             fs::write(&settings, text)?;
             let agent = Command::new(program("island-agent")?)
