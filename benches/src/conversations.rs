@@ -49,7 +49,7 @@ impl Conversation {
         Self { messages, is_known }
     }
 
-    /// Asks for the reply of this turn, and adds the next question. Returns the time to its first token in milliseconds.
+    /// Requests the reply of this turn, and adds the next question. Returns the time to its first token in milliseconds.
     async fn turn(&mut self, target: &Target, turn: usize) -> Result<f64> {
         let mut sent = self.messages.clone();
         if !self.is_known {
