@@ -39,7 +39,7 @@ const REPLY: u64 = 4;
 #[derive(Debug)]
 struct Conversation {
     messages: Vec<Value>,
-    /// Whether the coordinator knows it again.
+    /// Whether the coordinator recognizes it from turn to turn.
     is_known: bool,
 }
 

@@ -499,7 +499,7 @@ async fn a_killed_coordinator_loses_no_line_and_pays_none_twice() {
     network.audit().await;
 }
 
-/// Lets the idempotency keys of all requests have been used two days ago.
+/// Moves the idempotency keys of all requests two days into the past.
 async fn age_keys(network: &Network) {
     let pool = network.sql().await;
     sqlx::query("UPDATE idempotency SET created_at = created_at - $1")

@@ -255,6 +255,16 @@ async fn an_address_decides_when_it_is_tried_again_and_whether_at_all() {
     assert!((3_600_000..7_200_000).contains(&wait_ms), "{wait_ms} ms, where first_retry_ms is 50");
 }
 
+/// Waits until a failed attempt is recorded of the webhook at this path.
+async fn failure_recorded(network: &Network, path: &str) {
+    let failing = async {
+        while network.get(path).await["data"]["failing_since"].is_null() {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the record of the failure", failing).await;
+}
+
 #[tokio::test]
 async fn an_address_that_has_failed_for_long_is_disabled_until_a_test() {
     let network = Network::start_with(|config| {
@@ -269,12 +279,7 @@ async fn an_address_that_has_failed_for_long_is_disabled_until_a_test() {
     run_one(&network, &mut island).await;
     receiver.next().await;
     let path = format!("/webhooks/{id}");
-    let failing = async {
-        while network.get(&path).await["data"]["failing_since"].is_null() {
-            tokio::task::yield_now().await;
-        }
-    };
-    soon("the record of the failure", failing).await;
+    failure_recorded(&network, &path).await;
     let pool = network.sql().await;
     sqlx::query("UPDATE webhooks SET failing_since = 1").execute(&pool).await.expect("changed");
     pool.close().await;
@@ -305,12 +310,7 @@ async fn an_event_long_after_one_that_was_given_up_is_tried_again_like_any_other
     run_one(&network, &mut island).await;
     receiver.next().await;
     let path = format!("/webhooks/{id}");
-    let failing = async {
-        while network.get(&path).await["data"]["failing_since"].is_null() {
-            tokio::task::yield_now().await;
-        }
-    };
-    soon("the record of the failure", failing).await;
+    failure_recorded(&network, &path).await;
     // Days pass, in which the event is given up and no other one happens.
     let pool = network.sql().await;
     for statement in [
