@@ -11,10 +11,20 @@ use llama_cpp_2::{
     model::params::{FitError, LlamaModelParams},
 };
 
-use crate::{engine::EngineOptions, gpu::Placed, model::rejected};
+use crate::{
+    engine::EngineOptions,
+    gpu::{self, Placed},
+    model::rejected,
+};
 
 /// Reason of a failure.
 const TOO_SMALL: &str = "the memory that it may use of the GPU is too small for the model";
+/// Reason of a failure.
+const CHANGING: &str = "the free memory of the GPU changes too fast to place a model within its limit";
+/// Attempts to place a model while the free memory of its GPUs stays as it is.
+const ATTEMPTS: usize = 4;
+/// Share of its limit by which free memory may grow meanwhile.
+const GROWTH_SHARE: u64 = 16;
 
 /// Where a model is placed, and how to load it there.
 #[derive(Debug)]
@@ -83,6 +93,39 @@ impl fmt::Display for Placement {
 }
 
 fn fit(gpus: &[Placed], path: &Path, options: EngineOptions) -> Result<Fit, Failure> {
+    within_limits(gpus, || gpu::free(gpus), |margins| fit_beside(gpus, path, options, margins))
+}
+
+/// Calls `fit` with the memory of each GPU that must stay free, bytes. llama.cpp reads the free memory itself: if another program has released
+/// some meanwhile, the model would take that beyond its limit, and is placed again.
+fn within_limits<F>(
+    gpus: &[Placed],
+    mut read_free: impl FnMut() -> Vec<u64>,
+    mut fit: impl FnMut(Vec<usize>) -> Result<F, Failure>,
+) -> Result<F, Failure> {
+    let mut before = read_free();
+    for _ in 0..ATTEMPTS {
+        let margin = |(placed, &free): (&Placed, &u64)| free.saturating_sub(placed.limit) as usize;
+        let fitted = fit(gpus.iter().zip(&before).map(margin).collect())?;
+        let after = read_free();
+        let grew = |((placed, &before), &after): ((&Placed, &u64), &u64)| {
+            after.saturating_sub(before) > placed.limit / GROWTH_SHARE
+        };
+        if !gpus.iter().zip(&before).zip(&after).any(grew) {
+            return Ok(fitted);
+        }
+        before = after;
+    }
+    Err(failed(CHANGING))
+}
+
+fn fit_beside(
+    gpus: &[Placed],
+    path: &Path,
+    options: EngineOptions,
+    mut margins: Vec<usize>,
+) -> Result<Fit, Failure> {
+    margins.resize(max_devices().max(margins.len()), 0);
     let mut params = with_devices(gpus)?;
     let mut context = options.largest_context();
     // What llama.cpp writes about it is for people who tune it by hand.
@@ -90,7 +133,7 @@ fn fit(gpus: &[Placed], path: &Path, options: EngineOptions) -> Result<Fit, Fail
     let fitted = Pin::new(&mut params).fit_params(
         &c_path(path)?,
         &mut context,
-        &mut margins(gpus),
+        &mut margins,
         options.total_tokens,
         quiet,
     );
@@ -116,14 +159,6 @@ fn with_devices(gpus: &[Placed]) -> Result<LlamaModelParams, Failure> {
         .map_err(|error| failed(&format!("select the GPUs in llama.cpp: {error}")))
 }
 
-/// Memory of each GPU that must stay free, bytes.
-fn margins(gpus: &[Placed]) -> Vec<usize> {
-    let margin = |placed: &Placed| (placed.gpu.free - placed.limit.min(placed.gpu.free)) as usize;
-    let mut margins: Vec<usize> = gpus.iter().map(margin).collect();
-    margins.resize(max_devices().max(margins.len()), 0);
-    margins
-}
-
 fn c_path(path: &Path) -> Result<CString, Failure> {
     use std::os::unix::ffi::OsStrExt;
     CString::new(path.as_os_str().as_bytes())
@@ -136,7 +171,10 @@ fn failed(message: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use island_protocol::host::Device;
+
     use super::*;
+    use crate::gpu::Gpu;
 
     /// What is chosen where each choice places the whole model, a part of it, or fails.
     fn chosen(fits: &[Result<bool, &str>]) -> Result<(bool, usize), String> {
@@ -156,6 +194,38 @@ mod tests {
     fn the_first_whole_fit_wins_and_otherwise_the_last_partial_one() {
         assert_eq!(chosen(&[Ok(false), Ok(true), Ok(true)]), Ok((true, 1)));
         assert_eq!(chosen(&[Ok(false), Ok(false)]), Ok((false, 1)));
+    }
+
+    /// The margins with which a model was placed on a GPU of which it may use 160 bytes, whose free memory is read as these values in turn.
+    fn margins(readings: &[u64]) -> (Vec<usize>, Result<(), String>) {
+        let gpu = Gpu { index: 0, device: Device::default(), free: readings[0] };
+        let placed = [Placed { gpu, limit: 160 }];
+        let mut readings = readings.iter().copied();
+        let mut margins = Vec::new();
+        let fitted = within_limits(
+            &placed,
+            || vec![readings.next().expect("a reading")],
+            |of_attempt| {
+                margins.extend(of_attempt);
+                Ok(())
+            },
+        );
+        (margins, fitted.map_err(|failure| failure.message))
+    }
+
+    #[test]
+    fn a_model_is_placed_again_if_memory_was_released_meanwhile() {
+        assert_eq!(margins(&[1000, 1010]), (vec![840], Ok(())));
+        assert_eq!(margins(&[1000, 1011, 1011]), (vec![840, 851], Ok(())));
+        // What other programs take meanwhile leaves it within its limit.
+        assert_eq!(margins(&[1000, 500]), (vec![840], Ok(())));
+        assert_eq!(margins(&[100, 100]), (vec![0], Ok(())));
+    }
+
+    #[test]
+    fn a_model_is_not_placed_while_the_free_memory_keeps_growing() {
+        let (margins, fitted) = margins(&[1000, 2000, 3000, 4000, 5000]);
+        assert_eq!((margins.len(), fitted), (ATTEMPTS, Err(CHANGING.to_owned())));
     }
 
     #[test]

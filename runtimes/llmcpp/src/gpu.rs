@@ -183,17 +183,21 @@ fn address(index: usize) -> Option<String> {
     Some(id?.to_string_lossy().to_lowercase()).filter(|id| !id.is_empty())
 }
 
+/// Free memory of these GPUs now, bytes. Of one that is not found any more, what was free when it was listed.
+pub fn free(placed: &[Placed]) -> Vec<u64> {
+    let now = list_llama_ggml_backend_devices();
+    let free = |placed: &Placed| {
+        now.iter()
+            .find(|device| device.index == placed.gpu.index)
+            .map_or(placed.gpu.free, |device| free_bytes(device.memory_free, device.memory_total))
+    };
+    placed.iter().map(free).collect()
+}
+
 /// Memory that this process has taken of these GPUs since they were listed, bytes.
 pub fn used(placed: &[Placed]) -> u64 {
-    let now = list_llama_ggml_backend_devices();
-    let used = |placed: &Placed| {
-        let free = now
-            .iter()
-            .find(|device| device.index == placed.gpu.index)
-            .map(|device| free_bytes(device.memory_free, device.memory_total));
-        placed.gpu.free.saturating_sub(free.unwrap_or(placed.gpu.free))
-    };
-    placed.iter().map(used).sum()
+    let taken = |(placed, free): (&Placed, u64)| placed.gpu.free.saturating_sub(free);
+    placed.iter().zip(free(placed)).map(taken).sum()
 }
 
 /// Finds the granted GPUs. Fails if one is not among them: a model must not use another instead.
