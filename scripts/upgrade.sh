@@ -19,5 +19,5 @@ if [ "$(git -C "$folder/source" rev-parse HEAD 2>/dev/null)" != "$(git rev-parse
 fi
 (cd "$folder/source" && CARGO_TARGET_DIR="$folder/target" cargo build --locked --workspace --bins)
 cargo build --locked --workspace --all-targets
-ISLAND_STRICT=1 ISLAND_PREVIOUS_BIN="$folder/target/debug" \
+ISLAND_STRICT=1 ISLAND_PREVIOUS_BIN="$folder/target/debug" ISLAND_PREVIOUS_CARGOS="$folder/source/cargos" \
     cargo test --locked --workspace --test upgrade -- --nocapture --test-threads 1

@@ -14,9 +14,9 @@ use island_integration::{
 };
 
 fn previous() -> Version {
-    let folder = std::env::var_os("ISLAND_PREVIOUS_BIN")
-        .expect("ISLAND_PREVIOUS_BIN names the folder of the programs");
-    Version::in_folder(Path::new(&folder))
+    let folder = |name: &str| std::env::var_os(name).unwrap_or_else(|| panic!("{name} names a folder"));
+    let (programs, catalogue) = (folder("ISLAND_PREVIOUS_BIN"), folder("ISLAND_PREVIOUS_CARGOS"));
+    Version::in_folders(Path::new(&programs), Path::new(&catalogue))
 }
 
 fn coordinators() -> Vec<Part> {

@@ -37,22 +37,31 @@ struct Running {
     child: Option<Child>,
 }
 
-/// The programs of a version.
+/// The programs of a version, and the catalogue that it ships.
 #[derive(Debug, Clone)]
 pub struct Version {
     coordinator: PathBuf,
     agent: PathBuf,
+    catalogue: PathBuf,
 }
 
 impl Version {
     /// The one under test.
     pub fn current() -> Self {
-        Self { coordinator: program("island-coordinator"), agent: program("island-agent") }
+        Self {
+            coordinator: program("island-coordinator"),
+            agent: program("island-agent"),
+            catalogue: crate::examples::catalogue(),
+        }
     }
 
-    /// One whose programs are in this folder. Agents start the workers beside them.
-    pub fn in_folder(folder: &Path) -> Self {
-        Self { coordinator: folder.join("island-coordinator"), agent: folder.join("island-agent") }
+    /// One whose programs and catalogue are in these folders. Agents start the workers beside them.
+    pub fn in_folders(programs: &Path, catalogue: &Path) -> Self {
+        Self {
+            coordinator: programs.join("island-coordinator"),
+            agent: programs.join("island-agent"),
+            catalogue: catalogue.to_owned(),
+        }
     }
 }
 
@@ -150,7 +159,11 @@ impl Network {
         })
         .await;
         let program = match part {
-            Part::Coordinator(_) => &version.coordinator,
+            Part::Coordinator(number) => {
+                fs::remove_file(self.catalogue(number)).expect("remove the link");
+                self.link_catalogue(number, version);
+                &version.coordinator
+            }
             Part::Agent(_) => &version.agent,
             _ => panic!("{part} has no version"),
         };

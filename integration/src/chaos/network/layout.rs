@@ -4,6 +4,7 @@ use std::{
     fmt::Write as _,
     fs,
     net::{Ipv4Addr, SocketAddr, TcpListener},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -11,7 +12,7 @@ use std::{
 
 use serde_json::json;
 
-use super::{DISK_BYTES, Network, Part, mount, run, text};
+use super::{DISK_BYTES, Network, Part, Version, mount, run, text};
 use crate::chaos::{
     plan::{Link, links},
     proxy::{Proxy, Target},
@@ -91,6 +92,7 @@ impl Network {
     fn write_coordinators(&self, apis: &[SocketAddr], lease: Duration) {
         let lease_ms = lease.as_millis() as u64;
         for (number, listen) in apis.iter().enumerate() {
+            self.link_catalogue(number, &self.version);
             let database = self.links[&Link::CoordinatorDatabase(number)].address();
             let name = self.database.split(['/', '?']).nth(3).expect("the database's name");
             let settings = json!({
@@ -100,7 +102,7 @@ impl Network {
                     "url": format!("nats://{}", self.links[&Link::CoordinatorFabric(number)].address()),
                     "dir": self.path("fabric"),
                 },
-                "catalogue": { "dir": crate::examples::catalogue(), "fixtures": true },
+                "catalogue": { "dir": self.catalogue(number), "fixtures": true },
                 "limits": { "requests_per_minute": 0, "concurrent_jobs": 0, "concurrent_streams": 0 },
                 "jobs": {
                     "lease_ms": lease_ms,
@@ -115,6 +117,16 @@ impl Network {
             let arguments = vec!["--config".to_owned(), text(&path).to_owned(), "serve".to_owned()];
             self.add(Part::Coordinator(number), self.version.coordinator.clone(), arguments);
         }
+    }
+
+    /// The path under which a coordinator finds its catalogue: a link, since a package replaces it together with the program.
+    pub(super) fn catalogue(&self, coordinator: usize) -> PathBuf {
+        self.path(&format!("cargos-{coordinator}"))
+    }
+
+    /// Gives a coordinator the catalogue of a version.
+    pub(super) fn link_catalogue(&self, coordinator: usize, version: &Version) {
+        symlink(&version.catalogue, self.catalogue(coordinator)).expect("link the catalogue");
     }
 
     /// Creates the consumer, whose key is kept, and returns the key of the Islands' owner.
