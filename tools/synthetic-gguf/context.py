@@ -29,6 +29,7 @@ model_url = "file://{model}"
 [limits]
 max_tokens = 64
 context_tokens = {context}
+timeout_s = 14400
 
 [input_schema]
 type = "object"
