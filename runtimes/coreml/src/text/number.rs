@@ -23,7 +23,7 @@ pub fn real(text: &str) -> Option<f32> {
 
 fn hexadecimal(text: &str) -> Option<f64> {
     let (digits, exponent) = text.split_once(['p', 'P']).unwrap_or((text, "0"));
-    let exponent: i32 = exponent.parse().ok().filter(|exponent: &i32| exponent.abs() < 5000)?;
+    let exponent: i32 = exponent.parse().ok().filter(|exponent| (-4999..=4999).contains(exponent))?;
     let (whole, behind) = digits.split_once('.').unwrap_or((digits, ""));
     if whole.is_empty() && behind.is_empty() {
         return None;
@@ -54,7 +54,7 @@ mod tests {
         }
         assert_eq!(real("-inf"), Some(f32::NEG_INFINITY));
         assert!(real("nan").is_some_and(f32::is_nan));
-        for text in ["", "-", "0x", "0x1p", "0x1p99999999999", "1x", "--1"] {
+        for text in ["", "-", "0x", "0x1p", "0x1p99999999999", "0x1p-2147483648", "1x", "--1"] {
             assert_eq!(real(text), None, "{text}");
         }
     }
