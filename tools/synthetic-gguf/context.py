@@ -38,7 +38,6 @@ type = "object"
 messages = {{ type = "array" }}
 max_tokens = {{ type = "integer" }}
 temperature = {{ type = "number" }}
-response_format = {{ type = "object" }}
 
 [output_schema]
 type = "string"

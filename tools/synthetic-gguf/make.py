@@ -91,7 +91,7 @@ def vocabulary(size):
     return tokens, kinds, merges
 
 
-def make(shape_name, quant, target, seed, context=None):
+def make(shape_name, quant, target, seed):
     s, rng = SHAPES[shape_name], np.random.default_rng(seed)
     head = s["width"] // s["heads"]
     w = gguf.GGUFWriter(target, s["arch"])
@@ -99,7 +99,7 @@ def make(shape_name, quant, target, seed, context=None):
     w.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0 if quant == "q8_0" else gguf.LlamaFileType.MOSTLY_Q4_K_M)
     w.add_quantization_version(gguf.GGML_QUANT_VERSION)
     w.add_vocab_size(s["vocab"])
-    w.add_context_length(context or s["context"])
+    w.add_context_length(s["context"])
     w.add_embedding_length(s["width"])
     w.add_block_count(s["layers"])
     w.add_feed_forward_length(s["ffn"])
@@ -161,6 +161,5 @@ if __name__ == "__main__":
     ap.add_argument("--quant", choices=["q8_0", "q4_k_m"], default="q8_0")
     ap.add_argument("--out", help="default: synthetic-SHAPE-QUANT.gguf in the current folder")
     ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--context", type=int, help="tokens of the context, if not those of the shape")
     args = ap.parse_args()
-    make(args.shape, args.quant, args.out or f"synthetic-{args.shape}-{args.quant}.gguf", args.seed, args.context)
+    make(args.shape, args.quant, args.out or f"synthetic-{args.shape}-{args.quant}.gguf", args.seed)

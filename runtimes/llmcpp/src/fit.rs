@@ -21,10 +21,10 @@ use crate::{
 const TOO_SMALL: &str = "the memory that it may use of the GPU is too small for the model";
 /// Reason of a failure.
 const CHANGING: &str = "the free memory of the GPU changes too fast to place a model within its limit";
-/// Attempts to place a model while the free memory of its GPUs stays as it is.
+/// Attempts to place a model while the free memory of its GPUs grows.
 const ATTEMPTS: usize = 4;
-/// Share of its limit by which free memory may grow meanwhile.
-const GROWTH_SHARE: u64 = 16;
+/// Free memory may grow by this fraction of the limit while a model is placed: one sixteenth.
+const GROWTH_DIVISOR: u64 = 16;
 
 /// Where a model is placed, and how to load it there.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl fmt::Display for Placement {
 }
 
 fn fit(gpus: &[Placed], path: &Path, options: EngineOptions) -> Result<Fit, Failure> {
-    within_limits(gpus, || gpu::free(gpus), |margins| fit_beside(gpus, path, options, margins))
+    within_limits(gpus, || gpu::free(gpus), |margins| fit_with_margins(gpus, path, options, margins))
 }
 
 /// Calls `fit` with the memory of each GPU that must stay free, bytes. llama.cpp reads the free memory itself: if another program has released
@@ -109,7 +109,7 @@ fn within_limits<F>(
         let fitted = fit(gpus.iter().zip(&before).map(margin).collect())?;
         let after = read_free();
         let grew = |((placed, &before), &after): ((&Placed, &u64), &u64)| {
-            after.saturating_sub(before) > placed.limit / GROWTH_SHARE
+            after.saturating_sub(before) > placed.limit / GROWTH_DIVISOR
         };
         if !gpus.iter().zip(&before).zip(&after).any(grew) {
             return Ok(fitted);
@@ -119,7 +119,7 @@ fn within_limits<F>(
     Err(failed(CHANGING))
 }
 
-fn fit_beside(
+fn fit_with_margins(
     gpus: &[Placed],
     path: &Path,
     options: EngineOptions,
