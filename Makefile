@@ -1,4 +1,4 @@
-# The developer's index. `scripts/target.sh` says where everything is built.
+# The developer's index. `scripts/target.sh` prints where everything is built.
 export CARGO_TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(shell scripts/target.sh))
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -93,7 +93,7 @@ doc: ## API documentation, with broken links denied
 macos: ## Types of what runs on macOS alone, checked on any system
 	@scripts/macos.sh
 
-deb: setup cargos ## Debian packages of the agent, the coordinator and the command line
+deb: setup cargos ## Debian packages of the agent and its updates, the coordinator, NATS, the utility Cargos and the command line
 	cargo build --locked --workspace --bins --release
 	cargo build --locked --package island-agent --bins --profile resident
 	@packaging/debian/build.sh

@@ -3,7 +3,7 @@
 
     images.py <recipes> <work> <built> <island-tools>
 
-Each <recipes>/*.txt becomes <built>/image-<name>.tar. cargos/images/README.md tells what a recipe says. <work> keeps
+Each <recipes>/*.txt becomes <built>/image-<name>.tar. cargos/images/README.md states what a recipe contains. <work> keeps
 the unpacked packages, so that a change of a recipe or of the entry program fetches nothing.
 """
 

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
-cargo test --locked --workspace --no-fail-fast --config "target.'cfg(unix)'.runner = '$PWD/scripts/test-runner.sh'" 2>&1 | tee "$log" || status=$?
+cargo test --locked --workspace --no-fail-fast --config "target.'cfg(unix)'.runner = ['$PWD/scripts/test-runner.sh']" 2>&1 | tee "$log" || status=$?
 
 sum() { # The sum of the numbers before WORD in the harness's results.
     { grep -oE "^test result: .*" "$log" || true; } | { grep -oE "[0-9]+ $1" || true; } | awk '{ sum += $1 } END { print sum + 0 }'

@@ -441,6 +441,8 @@ fn hub_files(hf_home: Option<&Path>, variable: impl Fn(&str) -> Option<OsString>
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -550,6 +552,30 @@ mod tests {
         for section in defaults.as_table().expect("a table").iter().filter(|(_, value)| value.is_table()) {
             assert!(FILE.contains(&format!("\n[{}]\n", section.0)), "{} is missing", section.0);
         }
+    }
+
+    /// Names of the settings below `table`, from the message about one that does not exist.
+    fn names(table: &str) -> Vec<String> {
+        let error = toml::from_str::<Config>(&format!("{table}\nno_such_setting = 1")).expect_err("unknown");
+        let (_, expected) = error.message().split_once("expected").expect("what there is");
+        expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_guide_names_every_setting() {
+        const GUIDE: &str = include_str!("../../docs/owners.md");
+        let code = GUIDE.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+        let is_other = |letter: char| !letter.is_alphanumeric() && letter != '_';
+        let named: BTreeSet<&str> = code.flat_map(|code| code.split(is_other)).collect();
+        let defaults = toml::Value::try_from(Config::default()).expect("TOML");
+        let sections = defaults.as_table().expect("a table").iter().filter(|(_, value)| value.is_table());
+        let tables = sections.map(|(section, _)| format!("[{section}]")).chain([String::new()]);
+        let all: Vec<String> = tables.flat_map(|table| names(&table)).collect();
+        assert!(all.len() > 40, "{all:?}");
+        // The scripted engine is for tests.
+        let missing: Vec<&String> =
+            all.iter().filter(|name| !named.contains(name.as_str()) && *name != "simulated").collect();
+        assert!(missing.is_empty(), "docs/owners.md does not name {missing:?}");
     }
 
     #[test]

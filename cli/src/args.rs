@@ -49,7 +49,7 @@ Exit codes:
 Where settings come from, the first wins:
   --api-key  SERVICE_API_KEY   api_key in ~/.island/config.toml
   --api-url  SERVICE_API_URL   api_url in ~/.island/config.toml   http://127.0.0.1:8080
-  --nats-url SERVICE_NATS_URL  nats_url in ~/.island/config.toml  what the coordinator tells
+  --nats-url SERVICE_NATS_URL  nats_url in ~/.island/config.toml  what the coordinator states
   --allow-plaintext  SERVICE_ALLOW_PLAINTEXT  allow_plaintext in ~/.island/config.toml  false
 
 Results go to standard output, everything else to standard error. NO_COLOR turns colours off.";

@@ -298,7 +298,8 @@ pub struct Batches {
     pub per_account: u32,
     /// Maximum batches that this coordinator runs at one time; others wait, or run at another one.
     pub running: u32,
-    /// Maximum requests of a batch that run at one time. They count as open jobs of the account.
+    /// Maximum requests of an account's batches that this coordinator runs at one time, and at most half of the account's open jobs, as which they
+    /// count.
     pub concurrent_requests: u32,
     /// Maximum milliseconds between two tries of a request for which there is no Island.
     pub retry_ms: u32,
@@ -521,6 +522,27 @@ mod tests {
         config.validate().expect("valid");
         let shown = island_daemon::config::show(&config);
         assert_eq!(toml::from_str::<Config>(&shown).expect("parses"), config);
+    }
+
+    /// Names of the settings below `table`, from the message about one that does not exist.
+    fn names(table: &str) -> Vec<String> {
+        let error = toml::from_str::<Config>(&format!("{table}\nno_such_setting = 1")).expect_err("unknown");
+        let (_, expected) = error.message().split_once("expected").expect("what there is");
+        expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_guide_names_every_setting_in_the_row_of_its_section() {
+        let guide = include_str!("../../docs/operators.md");
+        let sections = names("");
+        assert!(sections.len() > 10, "{sections:?}");
+        for section in sections {
+            let row = guide.lines().find(|line| line.starts_with(&format!("| `[{section}]` |")));
+            let row = row.unwrap_or_else(|| panic!("docs/operators.md has no row for [{section}]"));
+            for name in names(&format!("[{section}]")) {
+                assert!(row.contains(&format!("`{name}`")), "{section}.{name} is missing in {row}");
+            }
+        }
     }
 
     #[test]

@@ -381,7 +381,7 @@ impl Fleet {
             let last_resort = history.only.is_none() && island.is_last_resort(Some(&cargo.slug), now);
             Some(Candidate { last_resort, ..candidate })
         });
-        let best = placement::best(cargo, &history.selection, candidates)?;
+        let best = placement::best(cargo, key.job_id, &history.selection, candidates)?;
         if let Some(island) = islands.get_mut(&best) {
             island.claim(best, key, cargo, now);
         }

@@ -2,14 +2,19 @@
 //!
 //! Hard filters come first: engine, the owner's rules for containers and prices, reachable files, memory, slots. Then
 //! the order: Islands whose last attempts failed come last; fewer failures of the job, fewer of the Island, own Islands if the request prefers them, model warm, model on disk, an engine's native back end, the model on GPUs, measured
-//! speed, free slots, karma. What a Cargo needs of memory is decided by [`demand`], as on the Island.
+//! speed, free slots, karma up to ten hours. Islands that are alike in all of this share the jobs evenly. What a Cargo needs of memory is
+//! decided by [`demand`], as on the Island.
 
 mod advice;
 pub(crate) mod pace;
 pub(crate) mod reason;
 pub(crate) mod selection;
 
-use std::{borrow::Cow, cmp::Reverse, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    cmp::{Ordering, Reverse},
+    collections::BTreeMap,
+};
 
 use island_protocol::{
     api::admin::Trust,
@@ -17,8 +22,9 @@ use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
     demand::{self, DRIVER_MB, Need, Offload, Parts, Shortage, Vram},
     host::{CONTINUES_FORMS, Capabilities, HostModel, NATIVE, RuntimeReport},
-    ids::{AccountId, HostId},
+    ids::{AccountId, HostId, JobId},
 };
+use sha2::{Digest as _, Sha256};
 
 pub(crate) use advice::{DayOfCargo, improvements};
 use pace::Paces;
@@ -77,25 +83,40 @@ pub(crate) enum Nearness {
 /// Number of Islands that cannot take a job, for each reason.
 pub(crate) type Reasons = BTreeMap<Reason, u64>;
 
-/// Returns the best Island for a job of `cargo`, or why none can take it.
+/// Returns the best Island for this job of `cargo`, or why none can take it. Every coordinator chooses the same one of
+/// several that are equally good.
 pub(crate) fn best<'a>(
     cargo: &CargoSpec,
+    job: JobId,
     selection: &Selection,
     fleet: impl IntoIterator<Item = Candidate<'a>>,
 ) -> Result<HostId, Reasons> {
-    let (mut best, mut reasons) = (None, Reasons::new());
+    let (mut best, mut equals, mut reasons) = (None, Vec::new(), Reasons::new());
     for island in fleet {
         match admits(cargo, selection, &island).and_then(|()| fits_now(cargo, &island)) {
             Ok(standing) => {
-                let scored = (score(cargo, selection, &island, standing), island.id);
-                if best.as_ref().is_none_or(|best| scored < *best) {
+                let scored = score(cargo, selection, &island, standing);
+                let order = best.as_ref().map_or(Ordering::Less, |best| scored.cmp(best));
+                if order.is_lt() {
                     best = Some(scored);
+                    equals.clear();
+                }
+                if order.is_le() {
+                    equals.push(island.id);
                 }
             }
             Err(reason) => *reasons.entry(reason).or_default() += 1,
         }
     }
-    best.map(|(_, id)| id).ok_or(reasons)
+    equals.into_iter().max_by_key(|island| weight(job, *island)).ok_or(reasons)
+}
+
+/// The weight of an Island for a job in rendezvous hashing: of equal Islands, the one with the highest gets the job. Each
+/// has the highest for as many jobs as any other, whatever id its owner chose, because nobody knows the ids of jobs
+/// beforehand.
+fn weight(job: JobId, island: HostId) -> [u8; 32] {
+    let hash = Sha256::new().chain_update(job.0.as_bytes()).chain_update(island.0.as_bytes());
+    hash.finalize().into()
 }
 
 /// Checks what the selection requires of an Island.
@@ -283,8 +304,16 @@ fn score(
         standing.offload,
         speed,
         Reverse(island.free_slots),
-        Reverse(island.karma_ms),
+        Reverse(proven_hours(island.karma_ms)),
     )
+}
+
+/// Whole hours of successful computation that count for an Island (0157). Without a limit, of equal Islands the one that got the first job would
+/// get all others.
+fn proven_hours(karma_ms: i64) -> i64 {
+    const HOUR_MS: i64 = 3_600_000;
+    const PROVEN: i64 = 10;
+    (karma_ms / HOUR_MS).min(PROVEN)
 }
 
 /// Expected speed of one more attempt on an Island, in powers of two: the speed of its check, corrected by that of jobs of the Cargo's engine, and shared

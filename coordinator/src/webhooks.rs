@@ -109,11 +109,12 @@ impl Webhooks {
         let next = pauses.next(due.attempts + 1, due.created_at, now, attempted.not_before, rand::random());
         let next = next.filter(|_| !is_gone);
         webhook::failed(&mut tx, due, &attempted, next, now).await?;
-        let failing_since = if is_gone { now } else { pauses.given_up_before(now) };
-        let is_disabled = webhook::disable(&mut tx, due.webhook, failing_since, now).await?;
+        let is_disabled = match pauses.disables_since(next, is_gone, now) {
+            Some(since) => webhook::disable(&mut tx, due.webhook, since, now).await?,
+            None => false,
+        };
         commit(tx).await?;
-        let is_given_up = next.is_none() || is_disabled;
-        self.metrics.attempted(if is_given_up { Attempt::GivenUp } else { Attempt::Postponed });
+        self.metrics.attempted(if next.is_none() { Attempt::GivenUp } else { Attempt::Postponed });
         if is_disabled {
             self.metrics.disabled();
             let why = if is_gone { "wants no more events" } else { "has failed for too long" };

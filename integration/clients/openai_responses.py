@@ -31,6 +31,19 @@ assert again == first, (again, first)
 assert again.metadata == {"topic": "sums"}
 items = client.responses.input_items.list(first.id).data
 assert items[0].content[0].text == "What is one and one?", items
+several = create(
+    [
+        {"role": "user", "content": [{"type": "input_text", "text": "What is one and one?"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Two."}]},
+        {"role": "user", "content": [{"type": "input_text", "text": "And now?"}]},
+    ],
+    max_output_tokens=1,
+    reasoning={"effort": "none"},
+)
+for order, expected in (("asc", ["What is one and one?", "Two.", "And now?"]), ("desc", ["And now?", "Two.", "What is one and one?"])):
+    # The client reads page after page.
+    texts = [item.content[0].text for item in client.responses.input_items.list(several.id, limit=1, order=order)]
+    assert texts == expected, (order, texts)
 second = create("What is one and one?", previous_response_id=first.id, reasoning={"effort": "none"})
 assert second.previous_response_id == first.id
 assert second.usage.input_tokens > first.usage.input_tokens + 8, "the earlier turn is read, too"

@@ -282,6 +282,38 @@ fn every_init_of_the_operators_guide_writes_its_settings() {
     assert!(ran >= 5 && clusters >= 3, "{ran} commands, {clusters} nodes");
 }
 
+/// The files that the guide installs on a node of a cluster are those that its `init` writes, and complete.
+#[test]
+fn the_operators_guide_installs_a_node_of_a_cluster() {
+    let guide = read("docs/operators.md");
+    let blocks = blocks(&guide, "sh");
+    let cluster = blocks.iter().position(|block| block.contains("--nats-node")).expect("a cluster");
+    let coordinator = tempfile::tempdir().expect("a folder");
+    let node = tempfile::tempdir().expect("a folder");
+    output(prepared(&blocks[cluster].replace("\\\n", " "), coordinator.path()));
+    let fabric = coordinator.path().join("fabric");
+    let (mut installed, package) = (0, "/var/lib/island-nats");
+    for line in blocks[cluster + 1].lines().filter(|line| line.starts_with("sudo install ")) {
+        let line = line.trim_start_matches("sudo ").replace("-o island-nats -g island-nats ", "");
+        let line = line.replace(package, &node.path().display().to_string());
+        let mut bash = Command::new("bash");
+        bash.args(["--norc", "-euc", &line]).current_dir(&fabric);
+        output(bash);
+        installed += 1;
+    }
+    assert_eq!(installed, 2);
+    let text = |path: PathBuf| fs::read_to_string(path).expect("settings of the node");
+    let conf = text(node.path().join("nats.conf"));
+    assert_eq!(conf, text(fabric.join("nats-n2.conf")));
+    // The guide names them for operators whose settings are not the package's.
+    for key in ["store_dir", "dir"] {
+        let named = format!("  {key}: \"{}/", fabric.display());
+        assert!(conf.contains(&named), "{named} in {conf}");
+    }
+    let (_, included) = conf.rsplit_once("include \"").expect("a file that it includes");
+    assert!(node.path().join(included.trim().trim_end_matches('"')).is_file(), "{included}");
+}
+
 /// What stands for something else in the operators' commands of the guide.
 const MOMENT: &str = "2026-12-01T00:00:00Z";
 const JOB: &str = "0190f3f0-0000-7000-8000-000000000001";

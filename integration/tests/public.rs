@@ -284,6 +284,13 @@ async fn a_reverse_proxy_ends_tls_and_islands_connect_through_it() {
     let (status, credentials) = machine.request("ca.pem", &["/api/v1/fabric/credentials", "-X", "POST"]);
     assert!(status == "200" && credentials.contains("\"wss://island.example.org/nats\""), "{credentials}");
 
+    // The file of a batch is larger than the body of any other request.
+    fs::write(machine.path("requests.jsonl"), "{}\n".repeat(4 << 20)).expect("write");
+    let upload = format!("file=@{}", machine.text("requests.jsonl"));
+    let arguments = ["/api/v1/files", "-F", "purpose=batch", "-F", &upload];
+    let (status, stored) = machine.request("ca.pem", &arguments);
+    assert_eq!(status, "200", "{stored}");
+
     // A client is known by the address that the proxy adds, whatever it claims itself.
     let attempt = |from: &str| {
         let arguments = ["/api/v1/account", "--interface", from, "-H", "X-Forwarded-For: 10.1.2.3"];

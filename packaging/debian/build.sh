@@ -146,9 +146,9 @@ put "$built/island-update" "$update/usr/bin"
 install -D -m 0644 systemd/island-update.service "$update/usr/lib/systemd/system/island-update.service"
 install -D -m 0644 systemd/island-update.timer "$update/usr/lib/systemd/system/island-update.timer"
 install -D -m 0644 packaging/debian/settings/update.toml "$update/etc/island/update.toml"
-control island-update "libc6 (>= 2.36), libgcc-s1, ca-certificates, dpkg-repack, island-agent" "signed updates of an Island's agent, for owners who turn them on
- Looks for a newer release once a day, installs it when no job runs, and puts
- the former version back if the new one does not come up."
+control island-update "libc6 (>= 2.36), libgcc-s1, ca-certificates, dpkg-repack, island-agent" "signed updates of an Island's agent, for owners who enable them
+ Checks for a newer release once a day, installs it when no job runs, and
+ restores the former version if the new one does not start."
 
 client=$stage/island
 put "$built/island" "$client/usr/bin"

@@ -500,10 +500,10 @@ pub struct InputItems {
     pub object: String,
     /// The items, as they were sent.
     pub data: Vec<Value>,
-    /// Id of the first item; empty without items.
+    /// Id of the first item of the page; empty without items.
     pub first_id: String,
-    /// Id of the last item; empty without items.
+    /// Id of the last item of the page; empty without items.
     pub last_id: String,
-    /// False: all items are in the answer.
+    /// Whether more items follow.
     pub has_more: bool,
 }

@@ -20,6 +20,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const HOLD: Duration = Duration::from_mins(2);
 /// Time for one answer of the agent. A version that hangs accepts connections and does not answer.
 const ANSWER: Duration = Duration::from_secs(15);
+/// Number of successive queries without an answer after which an agent counts as one that hangs, whatever the time for running jobs.
+const SILENT_QUERIES: u32 = 4;
 /// Time for one operation of the package manager. A script of a package can wait for something that never happens.
 const OPERATION: Duration = Duration::from_hours(1);
 /// Time after which an update no longer waits for jobs: a job that never ends must not keep a version with known faults.
@@ -174,15 +176,16 @@ async fn release(machine: &impl Machine) {
 /// Waits until no job runs; returns the number of jobs that still run after the time limit.
 async fn quiet(machine: &impl Machine, patience: Duration) -> Result<usize, ApplyError> {
     let deadline = Instant::now() + patience;
-    let mut known = 0;
+    let (mut known, mut silent) = (0, 0);
     loop {
         match jobs_while_held(machine).await? {
             Some(0) => return Ok(0),
-            Some(jobs) => known = jobs,
+            Some(jobs) => (known, silent) = (jobs, 0),
             // An agent that answers late, because its machine is busy, may run jobs; one that hangs does so until the time limit.
-            None => {}
+            None => silent += 1,
         }
-        if Instant::now() >= deadline {
+        let is_clear = silent == 0 || silent >= SILENT_QUERIES;
+        if is_clear && Instant::now() >= deadline {
             return Ok(known);
         }
         sleep(LOOK).await;

@@ -130,9 +130,13 @@ impl Machine for Script {
 }
 
 async fn to_two(machine: &Script, folder: &Path) -> Result<Applied, ApplyError> {
+    to_two_within(PATIENCE, machine, folder).await
+}
+
+async fn to_two_within(patience: Timeouts, machine: &Script, folder: &Path) -> Result<Applied, ApplyError> {
     let two = Version::new(0, 2, 0);
     let record = Record::read(folder).expect("a record");
-    apply(machine, folder, record, two, Path::new("/staged/0.2.0"), PATIENCE, 1000).await
+    apply(machine, folder, record, two, Path::new("/staged/0.2.0"), patience, 1000).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,6 +162,19 @@ async fn jobs_of_an_agent_that_answers_late_are_not_interrupted() {
     let machine = Script { late_for: 4, busy_for: usize::MAX, ..Script::new() };
     assert_eq!(to_two(&machine, folder.path()).await.expect("another time"), Applied::Busy(1));
     assert_eq!(machine.did(), ["hold", "release"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_of_an_agent_that_answers_late_are_not_interrupted_where_no_job_is_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let patience = Timeouts { drain: Duration::ZERO, ..PATIENCE };
+    let late = Script { late_for: 2, busy_for: usize::MAX, ..Script::new() };
+    let applied = to_two_within(patience, &late, folder.path()).await.expect("another time");
+    assert_eq!(applied, Applied::Busy(1));
+    assert_eq!(late.did(), ["hold", "release"]);
+    let hanging = Script { hanging: vec!["0.1.0"], ..Script::new() };
+    let applied = to_two_within(patience, &hanging, folder.path()).await.expect("done");
+    assert_eq!(applied, Applied::Done(Version::new(0, 2, 0)));
 }
 
 #[tokio::test(start_paused = true)]

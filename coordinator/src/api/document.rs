@@ -138,7 +138,7 @@ mod tests {
     }
 
     /// Parameters of the query that take any text, by operation.
-    const TEXTS: [(&str, &str); 9] = [
+    const TEXTS: [(&str, &str); 10] = [
         ("beginLogin", "challenge"),
         ("confirmLogin", "state"),
         ("confirmLogin", "code"),
@@ -148,6 +148,7 @@ mod tests {
         ("listFiles", "after"),
         ("listHosts", "q"),
         ("listHostsOfAccounts", "q"),
+        ("listResponseInputItems", "after"),
     ];
 
     /// Otherwise a client cannot know which values are refused.

@@ -77,11 +77,7 @@ async fn page(api: &Api, account: AccountId, query: &Query) -> Result<FileList, 
     let purpose = query.get("purpose").map(str::parse::<Purpose>).transpose().map_err(|_| {
         ApiError::field(Code::ValidationError, "purpose", "purpose must be batch or batch_output")
     })?;
-    let oldest_first = match query.get("order") {
-        None | Some("desc") => false,
-        Some("asc") => true,
-        Some(_) => return Err(ApiError::field(Code::ValidationError, "order", "order must be asc or desc")),
-    };
+    let oldest_first = query.is_oldest_first()?;
     let after = query.get("after").map(|id| parse_id(id).ok_or_else(unknown)).transpose()?;
     // One more shows whether others follow.
     let listing = Listing { account, purpose, after, oldest_first, limit: limit + 1 };

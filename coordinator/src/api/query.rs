@@ -65,6 +65,15 @@ impl Query {
         })
     }
 
+    /// Reads `order`, `asc` or `desc`, which is the default.
+    pub(crate) fn is_oldest_first(&self) -> Result<bool, ApiError> {
+        match self.get("order") {
+            None | Some("desc") => Ok(false),
+            Some("asc") => Ok(true),
+            Some(_) => Err(ApiError::field(Code::ValidationError, "order", "order must be asc or desc")),
+        }
+    }
+
     /// Reads an integer and saturates it to 64 bits.
     fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let Some(text) = self.get(name) else { return Ok(None) };

@@ -5,6 +5,7 @@
 
 mod events;
 mod items;
+mod page;
 mod references;
 mod reply;
 mod request;
@@ -36,9 +37,11 @@ use super::{
     idempotency::{IdempotencyKey, Replayed},
     jobs,
     openai_form::OpenAiForm,
+    query::Query,
     segment::Segment,
 };
 use crate::storage::idempotency::RESPONSES;
+use page::Page;
 use stored::Stored;
 
 /// Creates a response: whole, streamed, or in the background.
@@ -125,13 +128,19 @@ pub(super) async fn get(
     stored::get(&api, &caller, &id).await.map(Json).map_err(ApiError::in_openai_form)
 }
 
-/// The items that a stored response was made of.
+/// A page of the items that a stored response was made of.
 pub(super) async fn input_items(
     State(api): State<Arc<Api>>,
     OpenAiForm(caller): OpenAiForm<Caller>,
     Segment(id): Segment,
+    OpenAiForm(query): OpenAiForm<Query>,
 ) -> Result<Json<InputItems>, ApiError> {
-    stored::input_items(&api, &caller, &id).await.map(Json).map_err(ApiError::in_openai_form)
+    let listed = async {
+        let page = Page::read(&query)?;
+        let items = stored::input_items(&api, &caller, &id).await?;
+        page.of(items).map(Json)
+    };
+    listed.await.map_err(ApiError::in_openai_form)
 }
 
 /// Cancels a response that is being written.

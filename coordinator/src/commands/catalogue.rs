@@ -49,7 +49,8 @@ pub(super) enum CatalogueCommand {
         /// repository. For a single Cargo also that folder itself. Files that are part of the catalogue need none.
         #[arg(long, value_name = "DIR")]
         files: Option<PathBuf>,
-        /// Folder with the `island-worker-…` programs; by default the folder of this program, then PATH.
+        /// Folder with the `island-worker-…` programs; by default the folder of this program, then PATH,
+        /// then /usr/lib/island of the package island-agent.
         #[arg(long, value_name = "DIR")]
         workers: Option<PathBuf>,
         /// Compare revisions, hashes and lengths with the hub's, and list files that their publishers have changed.

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use island_protocol::{
     asking::Asking,
     cargo::SandboxTier,
@@ -80,6 +82,8 @@ fn candidate<'a>(n: u128, capabilities: &'a Capabilities, models: &'a [HostModel
     }
 }
 
+const JOB: JobId = JobId(Uuid::from_u128(1));
+
 /// Islands that can take a job, best first, and the number of other Islands for each reason.
 struct Ranking {
     hosts: Vec<HostId>,
@@ -90,7 +94,7 @@ struct Ranking {
 fn rank<'a>(cargo: &CargoSpec, fleet: impl IntoIterator<Item = Candidate<'a>>) -> Ranking {
     let (mut left, mut hosts): (Vec<_>, _) = (fleet.into_iter().collect(), Vec::new());
     loop {
-        match best(cargo, &Selection::default(), left.iter().cloned()) {
+        match best(cargo, JOB, &Selection::default(), left.iter().cloned()) {
             Ok(id) => {
                 left.retain(|island| island.id != id);
                 hosts.push(id);
@@ -214,7 +218,7 @@ fn a_native_back_end_before_a_portable_one_but_not_before_a_warm_model() {
     };
     let (warm, disk) = ([model(true)], [model(false)]);
     let mut idle = candidate(1, &portable, &disk);
-    (idle.free_slots, idle.free_vram, idle.karma_ms) = (9, gpu(8_000), 9);
+    (idle.free_slots, idle.free_vram, idle.karma_ms) = (9, gpu(8_000), 9 * 3_600_000);
     let older = candidate(2, &silent, &disk);
     assert_eq!(order(vec![idle.clone(), older, candidate(3, &native, &disk)]), [3, 1, 2]);
     assert_eq!(order(vec![candidate(3, &native, &disk), candidate(4, &portable, &warm)]), [4, 3]);
@@ -367,7 +371,7 @@ proptest! {
 }
 
 fn chosen(selection: &Selection, islands: &[Candidate<'_>]) -> Result<HostId, Reasons> {
-    best(&cargo(100, 0), selection, islands.iter().cloned())
+    best(&cargo(100, 0), JOB, selection, islands.iter().cloned())
 }
 
 #[test]
@@ -447,6 +451,77 @@ fn the_island_of_a_conversation_comes_first_unless_another_is_much_faster() {
     assert_eq!(chosen(&selection, &[holder(16.0), other(129.0)]), Ok(host(1)));
     let full = Candidate { free_slots: 0, ..holder(16.0) };
     assert_eq!(chosen(&selection, &[full, other(16.0)]), Ok(host(1)));
+}
+
+#[test]
+fn equal_islands_share_the_jobs_evenly() {
+    let (caps, cargo) = (capabilities(Some(true)), cargo(100, 0));
+    // Ids that differ in one digit, as those of jobs which are created one after another.
+    let job = |n: u128| JobId(Uuid::from_u128((0x0199_7d5e_0000_7000_8000_u128 << 48) + n));
+    for islands in 2..=8_u128 {
+        let fleet: Vec<_> = (1..=islands).map(|n| candidate(n, &caps, &[])).collect();
+        let mut shares: BTreeMap<HostId, u128> = fleet.iter().map(|island| (island.id, 0)).collect();
+        for n in 0..islands * 250 {
+            let chosen =
+                best(&cargo, job(n), &Selection::default(), fleet.iter().cloned()).expect("an Island");
+            *shares.entry(chosen).or_default() += 1;
+        }
+        assert!(shares.values().all(|share| (150..=350).contains(share)), "{shares:?}");
+    }
+}
+
+#[test]
+fn an_island_with_ten_hours_of_karma_is_preferred_as_much_as_one_with_any_more() {
+    const HOUR_MS: i64 = 3_600_000;
+    let (caps, cargo) = (capabilities(Some(true)), cargo(100, 0));
+    let with = |n, karma_ms| Candidate { karma_ms, ..candidate(n, &caps, &[]) };
+    let chosen = |fleet: &[Candidate<'_>]| -> BTreeSet<u128> {
+        let of = |n| best(&cargo, JobId(Uuid::from_u128(n)), &Selection::default(), fleet.iter().cloned());
+        (0..100).map(|n| of(n).expect("an Island").0.as_u128()).collect()
+    };
+    assert_eq!(chosen(&[with(1, 10 * HOUR_MS), with(2, 900 * HOUR_MS)]), BTreeSet::from([1, 2]));
+    assert_eq!(chosen(&[with(1, 10 * HOUR_MS - 1), with(2, 10 * HOUR_MS)]), BTreeSet::from([2]));
+    assert_eq!(chosen(&[with(1, 0), with(2, HOUR_MS - 1)]), BTreeSet::from([1, 2]));
+}
+
+#[test]
+fn equal_islands_share_only_what_none_of_them_is_better_for() {
+    let (caps, cargo, models) = (capabilities(Some(true)), cargo(100, 0), [model(true)]);
+    let equal = |n| candidate(n, &caps, &models);
+    for n in 0..100 {
+        let placed = |selection: &Selection, fleet: Vec<Candidate<'_>>| {
+            best(&cargo, JobId(Uuid::from_u128(n)), selection, fleet).map(|island| island.0.as_u128())
+        };
+        let holder = Selection { holder: Some(equal(2).id), ..Selection::default() };
+        assert_eq!(placed(&holder, vec![equal(1), equal(2), equal(3)]), Ok(2), "it has the conversation");
+        let freer = Candidate { free_slots: 3, ..equal(3) };
+        assert_eq!(placed(&Selection::default(), vec![equal(1), freer.clone(), equal(2)]), Ok(3));
+        assert_eq!(placed(&Selection::default(), vec![freer, equal(1), equal(2)]), Ok(3));
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_job_goes_to_the_same_of_equal_islands_whatever_their_order_and_stays_if_others_leave(
+        job in any::<u128>(),
+        fleet in prop::collection::btree_set(any::<u128>(), 1..12)
+            .prop_map(|ids| ids.into_iter().collect::<Vec<_>>())
+            .prop_shuffle(),
+    ) {
+        let (caps, cargo) = (capabilities(Some(true)), cargo(100, 0));
+        let placed = |ids: &[u128]| {
+            let islands: Vec<_> = ids.iter().map(|n| candidate(*n, &caps, &[])).collect();
+            best(&cargo, JobId(Uuid::from_u128(job)), &Selection::default(), islands).expect("an Island")
+        };
+        let chosen = placed(&fleet);
+        let mut sorted = fleet.clone();
+        sorted.sort_unstable();
+        prop_assert_eq!(placed(&sorted), chosen);
+        for gone in fleet.iter().filter(|n| **n != chosen.0.as_u128()) {
+            let left: Vec<u128> = fleet.iter().copied().filter(|n| n != gone).collect();
+            prop_assert_eq!(placed(&left), chosen);
+        }
+    }
 }
 
 #[test]

@@ -254,17 +254,6 @@ async fn write(
     subject: &str,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    // Nothing was tried since the events before were given up, so the address has not kept failing until now.
-    sqlx::query(AssertSqlSafe(format!(
-        "UPDATE webhooks SET failing_since = NULL \
-         WHERE id = $1 AND failing_since IS NOT NULL AND disabled_at IS NULL AND NOT EXISTS (SELECT 1 \
-         FROM webhook_deliveries d WHERE d.webhook_id = webhooks.id AND d.state = 'pending' AND d.event IN ({}))",
-        known()
-    )))
-    .bind(webhook.to_string())
-    .execute(&mut *conn)
-    .await
-    .context("begin the events of a webhook anew")?;
     let done = sqlx::query(
         "INSERT INTO webhook_deliveries (id, webhook_id, event, subject, state, next_at, created_at) \
          SELECT $1, w.id, $3, $4, 'pending', $5, $5 FROM webhooks w WHERE w.id = $2",

@@ -1,4 +1,4 @@
-//! When a delivery is tried again. Pure.
+//! When a delivery is tried again, and when its address is given up. Pure.
 
 use island_protocol::time::Timestamp;
 
@@ -44,9 +44,21 @@ impl Pauses {
         (next <= created_at.plus_ms(self.give_up_ms)).then_some(next)
     }
 
-    /// An address that has failed since this time, or longer, is disabled.
-    pub(super) fn given_up_before(self, now: Timestamp) -> Timestamp {
-        now.plus_ms(-self.give_up_ms)
+    /// A failed attempt, which is repeated at `next`, disables its webhook if the address has failed since this time or
+    /// longer, and does not if this is `None`. Only an event that is given up disables an address, because such an event
+    /// was tried for days, and not once long ago and once now. How rare events are does not matter: an address that gets
+    /// one in a week is disabled with the second one that is given up, because it has failed since the first.
+    pub(super) fn disables_since(
+        self,
+        next: Option<Timestamp>,
+        is_gone: bool,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        match next {
+            Some(_) => None,
+            None if is_gone => Some(now),
+            None => Some(now.plus_ms(-self.give_up_ms)),
+        }
     }
 }
 
@@ -87,6 +99,44 @@ mod tests {
         assert_eq!(next(1_000), Some(now.plus_ms(5_000)));
         assert_eq!(next(60_000), Some(now.plus_ms(60_000)));
         assert_eq!(next(1_000 * HOUR_MS), Some(now.plus_ms(MAX_PAUSE_MS)));
+    }
+
+    /// Whether an event disables its webhook when it is given up. All attempts fail.
+    fn failing(created: Timestamp, failing_since: &mut Option<Timestamp>) -> bool {
+        let pauses = Pauses { first_ms: 5_000, give_up_ms: 72 * HOUR_MS };
+        let (mut now, mut attempts) = (created, 0);
+        loop {
+            attempts += 1;
+            let since = *failing_since.get_or_insert(now);
+            let next = pauses.next(attempts, created, now, None, 0.0);
+            let is_disabled = pauses.disables_since(next, false, now).is_some_and(|limit| since <= limit);
+            assert!(next.is_none() || !is_disabled, "attempt {attempts} is repeated");
+            match next {
+                Some(next) => now = next,
+                None => return is_disabled,
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_is_disabled_by_the_second_event_that_it_did_not_accept_however_rare_events_are() {
+        let at = |hours| Timestamp::from_unix_ms(hours * HOUR_MS);
+        for pause_h in [1, 71, 73, 24 * 7, 24 * 365] {
+            let mut failing_since = None;
+            assert!(!failing(at(0), &mut failing_since), "one event is not enough");
+            assert!(failing(at(pause_h + 6), &mut failing_since), "{pause_h} h later");
+            // An event was delivered between the two.
+            assert!(!failing(at(pause_h + 6), &mut None));
+        }
+    }
+
+    #[test]
+    fn an_address_that_wants_no_more_events_is_disabled_at_once() {
+        let pauses = Pauses { first_ms: 5_000, give_up_ms: 72 * HOUR_MS };
+        let now = Timestamp::from_unix_ms(0);
+        assert_eq!(pauses.disables_since(None, true, now), Some(now));
+        assert_eq!(pauses.disables_since(None, false, now), Some(now.plus_ms(-72 * HOUR_MS)));
+        assert_eq!(pauses.disables_since(Some(now), false, now), None);
     }
 
     #[test]

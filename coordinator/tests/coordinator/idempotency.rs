@@ -75,6 +75,31 @@ async fn a_key_is_bound_to_one_body_account_and_route() {
     assert_eq!(mine, first);
 }
 
+/// Clients learn from the document where a repeated request is safe.
+#[tokio::test]
+async fn the_document_states_where_a_key_is_read() {
+    let network = Network::start_with(|config| config.jobs.chat_wait_s = 1).await;
+    let served = network.http.get(format!("{}/openapi.json", network.url)).send().await.expect("answer");
+    let document: Value = served.json().await.expect("json");
+    let too_long = "k".repeat(256);
+    let mut read_at = Vec::new();
+    for (path, operations) in document["paths"].as_object().expect("paths") {
+        let operation = &operations["post"];
+        let example = &operation["requestBody"]["content"]["application/json"]["example"];
+        if operation["tags"] != json!(["Chat"]) || example.is_null() {
+            continue;
+        }
+        let (_, refusal) = answer(keyed(&network, path, &too_long, example)).await;
+        if refusal["error"]["code"] != "invalid_idempotency_key" {
+            continue;
+        }
+        let mut parameters = operation["parameters"].as_array().into_iter().flatten();
+        assert!(parameters.any(|parameter| parameter["name"] == "Idempotency-Key"), "{path} reads a key");
+        read_at.push(path.as_str());
+    }
+    assert!(read_at.contains(&"/embeddings"), "{read_at:?}");
+}
+
 #[tokio::test]
 async fn refused_requests_are_not_recorded() {
     let network = Network::start_with(|config| config.limits.concurrent_jobs = 1).await;

@@ -138,7 +138,8 @@ async fn items_of_a_stored_response_may_be_referred_to() {
             {"role": "user", "content": "and?"},
         ])
     );
-    let items = network.get(&format!("/responses/{}/input_items", second["id"].as_str().expect("id"))).await;
+    let path = format!("/responses/{}/input_items?order=asc", second["id"].as_str().expect("id"));
+    let items = network.get(&path).await;
     assert_eq!(items["data"][2]["content"][0]["text"], "Hello", "the item itself is kept");
 
     // What another account has, what was never stored, and what is not an id are unknown alike.
@@ -149,6 +150,53 @@ async fn items_of_a_stored_response_may_be_referred_to() {
     for id in ["msg_9_00000000-0000-7000-8000-000000000000", "msg_x", ""] {
         let (status, refusal) = answer(request(&network, |body| body["input"] = json!([refer(&json!(id))]))).await;
         assert_eq!((status, &refusal["error"]["param"]), (422, &json!("input.0.id")), "{id}: {refusal}");
+    }
+}
+
+#[tokio::test]
+async fn items_of_a_request_are_read_page_by_page() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let (response, _) = create(
+        &network,
+        &mut island,
+        |body| {
+            body["input"] = json!([
+                {"role": "user", "content": "one"},
+                {"role": "assistant", "content": "two"},
+                {"role": "user", "content": "three", "id": "mine"},
+            ]);
+        },
+        vec![token("Yes")],
+        completed(9, 1),
+    )
+    .await;
+    let path = format!("/responses/{}/input_items", response["id"].as_str().expect("id"));
+    let page = async |query: &str| {
+        let page = network.get(&format!("{path}?{query}")).await;
+        let items = page["data"].as_array().expect("items").iter();
+        let texts: Vec<Value> = items.map(|item| item["content"].clone()).collect();
+        (texts, page)
+    };
+    let (texts, last) = page("limit=2").await;
+    assert_eq!(texts, ["three", "two"], "the last ones come first, as in OpenAI's API");
+    assert_eq!((&last["first_id"], &last["has_more"]), (&json!("mine"), &json!(true)));
+    let rest = format!("limit=2&after={}", last["last_id"].as_str().expect("an id"));
+    let (texts, first) = page(rest.as_str()).await;
+    assert_eq!((texts, &first["has_more"]), (vec![json!("one")], &json!(false)));
+    assert_eq!(page("order=asc").await.0, ["one", "two", "three"]);
+    let (texts, all) = page("limit=3&order=desc").await;
+    assert_eq!((texts.len(), &all["has_more"]), (3, &json!(false)));
+    assert_eq!(page("order=asc&after=mine").await.0, [""; 0]);
+    for (query, status, field) in [
+        ("limit=0", 422, "limit"),
+        ("limit=101", 422, "limit"),
+        ("limit=x", 400, "limit"),
+        ("order=up", 422, "order"),
+        ("after=in_3", 422, "after"),
+    ] {
+        let (found, refusal) = answer(network.call(Method::GET, &format!("{path}?{query}"))).await;
+        assert_eq!((found, &refusal["error"]["param"]), (status, &json!(field)), "{query}: {refusal}");
     }
 }
 

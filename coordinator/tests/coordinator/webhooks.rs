@@ -238,7 +238,25 @@ async fn an_address_decides_when_it_is_tried_again_and_whether_at_all() {
     let webhook = network.get(&format!("/webhooks/{ended}")).await["data"].clone();
     assert!(webhook["disabled_at"].is_string(), "{webhook}");
 
-    let path = format!("/webhooks/{postponed}/deliveries");
+    let waiting = postponed_delivery(&network, &postponed).await;
+    assert_eq!((&waiting["state"], &waiting["attempts"]), (&json!("pending"), &json!(1)));
+    let time = |field: &str| -> Timestamp { serde_json::from_value(waiting[field].clone()).expect("a time") };
+    let wait_ms = time("next_at").unix_ms() - time("created_at").unix_ms();
+    assert!((3_600_000..7_200_000).contains(&wait_ms), "{wait_ms} ms, where first_retry_ms is 50");
+}
+
+/// Changes rows, as if time had passed.
+async fn change(network: &Network, statements: &[&'static str]) {
+    let pool = network.sql().await;
+    for statement in statements {
+        sqlx::query(*statement).execute(&pool).await.expect("changed");
+    }
+    pool.close().await;
+}
+
+/// The newest delivery of a webhook, once its address has answered with 429.
+async fn postponed_delivery(network: &Network, webhook: &str) -> Value {
+    let path = format!("/webhooks/{webhook}/deliveries");
     let answered = async {
         loop {
             let delivery = network.get(&path).await["data"][0].clone();
@@ -248,11 +266,7 @@ async fn an_address_decides_when_it_is_tried_again_and_whether_at_all() {
             tokio::task::yield_now().await;
         }
     };
-    let waiting = soon("the record of the answer", answered).await;
-    assert_eq!((&waiting["state"], &waiting["attempts"]), (&json!("pending"), &json!(1)));
-    let time = |field: &str| -> Timestamp { serde_json::from_value(waiting[field].clone()).expect("a time") };
-    let wait_ms = time("next_at").unix_ms() - time("created_at").unix_ms();
-    assert!((3_600_000..7_200_000).contains(&wait_ms), "{wait_ms} ms, where first_retry_ms is 50");
+    soon("the record of the answer", answered).await
 }
 
 /// Waits until a failed attempt is recorded of the webhook at this path.
@@ -280,9 +294,8 @@ async fn an_address_that_has_failed_for_long_is_disabled_until_a_test() {
     receiver.next().await;
     let path = format!("/webhooks/{id}");
     failure_recorded(&network, &path).await;
-    let pool = network.sql().await;
-    sqlx::query("UPDATE webhooks SET failing_since = 1").execute(&pool).await.expect("changed");
-    pool.close().await;
+    let past = ["UPDATE webhook_deliveries SET created_at = 1", "UPDATE webhooks SET failing_since = 1"];
+    change(&network, &past).await;
     receiver.next().await;
     let failed = delivery(&network, &id, "failed").await;
     assert_eq!((&failed["last_status"], &failed["next_at"]), (&json!(500), &Value::Null));
@@ -312,14 +325,11 @@ async fn an_event_long_after_one_that_was_given_up_is_tried_again_like_any_other
     let path = format!("/webhooks/{id}");
     failure_recorded(&network, &path).await;
     // Days pass, in which the event is given up and no other one happens.
-    let pool = network.sql().await;
-    for statement in [
+    let past = [
         "UPDATE webhook_deliveries SET state = 'failed', ended_at = created_at",
         "UPDATE webhooks SET failing_since = 1",
-    ] {
-        sqlx::query(statement).execute(&pool).await.expect("changed");
-    }
-    pool.close().await;
+    ];
+    change(&network, &past).await;
     let job = run_one(&network, &mut island).await;
     for attempt in 1..=2 {
         assert_eq!(receiver.next().await.json()["data"]["id"], job, "attempt {attempt}");
@@ -328,6 +338,37 @@ async fn an_event_long_after_one_that_was_given_up_is_tried_again_like_any_other
     assert_eq!((&sent["subject"], &sent["attempts"]), (&json!(job), &json!(2)));
     let webhook = network.get(&path).await["data"].clone();
     assert!(webhook["failing_since"].is_null() && webhook["disabled_at"].is_null(), "{webhook}");
+}
+
+#[tokio::test]
+async fn an_address_that_gets_few_events_is_disabled_when_it_accepts_none_of_them() {
+    let network = Network::start_with(quick).await;
+    let mut island = Island::start(&network).await;
+    let replies = [Reply::Later(3_600), Reply::Later(3_600), Reply::Status(500)];
+    let mut receiver = Receiver::start(&replies).await;
+    let (id, _) = create(&network, &receiver.url, &["job.completed"]).await;
+    run_one(&network, &mut island).await;
+    receiver.next().await;
+    postponed_delivery(&network, &id).await;
+    // Years pass, in which the event is given up and no other one happens.
+    let past = [
+        "UPDATE webhook_deliveries SET state = 'failed', created_at = 1, ended_at = 1",
+        "UPDATE webhooks SET failing_since = 1",
+    ];
+    change(&network, &past).await;
+    let job = run_one(&network, &mut island).await;
+    receiver.next().await;
+    postponed_delivery(&network, &id).await;
+    let path = format!("/webhooks/{id}");
+    assert!(network.get(&path).await["data"]["disabled_at"].is_null(), "the event is tried again");
+    // The time after which it is given up passes as well.
+    let past = ["UPDATE webhook_deliveries SET created_at = 2, next_at = 2 WHERE state = 'pending'"];
+    change(&network, &past).await;
+    receiver.next().await;
+    let failed = delivery(&network, &id, "failed").await;
+    assert_eq!((&failed["subject"], &failed["last_status"]), (&json!(job), &json!(500)));
+    let webhook = network.get(&path).await["data"].clone();
+    assert!(webhook["disabled_at"].is_string(), "{webhook}");
 }
 
 #[tokio::test]

@@ -6,12 +6,14 @@
 //! | [`logits_processors`] | changes of the scores before a token is chosen |
 //! | [`search`] | greedy, sampled or beam search over any [`Decoder`] |
 //! | [`stream`] | tokens to text, incrementally |
+//! | [`window`] | the last tokens of a text, which are decoded with each further one |
 
 mod class_defaults;
 pub mod logits_processors;
 pub mod options;
 pub mod search;
 pub mod stream;
+pub mod window;
 
 use ndarray::{Array2, ArrayView2};
 

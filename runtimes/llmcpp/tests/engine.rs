@@ -236,6 +236,32 @@ async fn a_stop_text_ends_the_reply_and_is_not_sent() {
 }
 
 #[tokio::test]
+async fn a_stop_text_in_the_last_token_of_the_limit_ends_the_reply() {
+    let backend = &backend::start().expect("llama.cpp starts").llama;
+    let bare = LlamaModel::load_from_file(backend, model(), &LlamaModelParams::default()).expect("it loads");
+    let tokens = bare.vocab().tokenize(b"<", false, false);
+    assert_eq!(tokens.len(), 1);
+    let first = tokens[0];
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("reasoning.gguf");
+    with_template(
+        &path,
+        r"{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}{{ '<|im_start|>assistant\n' }}{# </think> #}",
+    );
+    let reasoning = Llmcpp::load(Settings { path, ..settings(1) }, |_, _| {}).await.expect("the model loads");
+    // The text of a model that reasons is held back while it may become the tag before the reasoning.
+    for engine in [reasoning, engine(1).await] {
+        let ask = |stop: &str| json!({"prompt": QUESTIONS[0], "max_tokens": 1, "stop": stop, "logit_bias": { first.0.to_string(): 100 }});
+        let played = play(&engine, ask("<")).await;
+        assert_eq!((played.text.as_str(), finish(&played)), ("", FinishReason::Stop));
+        let Outcome::Completed { stop_text, .. } = &played.outcome else { panic!("{:?}", played.outcome) };
+        assert_eq!(stop_text.as_deref(), Some("<"));
+        let whole = play(&engine, ask("never")).await;
+        assert_eq!((whole.text.as_str(), finish(&whole)), ("<", FinishReason::Length));
+    }
+}
+
+#[tokio::test]
 async fn replies_depend_on_the_seed() {
     let engine = engine(2).await;
     let ask =

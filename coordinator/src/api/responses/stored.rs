@@ -1,13 +1,13 @@
 //! Stored responses.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use island_protocol::{
     chat::{ChatMessage, ReasoningOptions, ToolCall},
     ids::JobId,
     job::{FinishReason, JobStatus},
     problem::Code,
-    responses::{InputItems, PREFIX, Response, ResponseError, ResponseRequest, ResponseStatus, TextOptions},
+    responses::{PREFIX, Response, ResponseError, ResponseRequest, ResponseStatus, TextOptions},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -185,34 +185,55 @@ pub(super) async fn conversation(api: &Api, caller: &Caller, id: &str) -> Result
 
 /// All items of a stored response: those of its request, and those that the model wrote.
 pub(super) async fn items(api: &Api, caller: &Caller, id: &str) -> Result<Vec<Value>, ApiError> {
-    let InputItems { data, .. } = input_items(api, caller, id).await?;
+    let input = input_items(api, caller, id).await?;
     let Response { output, .. } = get(api, caller, id).await?;
-    Ok(data.into_iter().chain(output.iter().map(|item| json!(item))).collect())
+    Ok(input.into_iter().chain(output.iter().map(|item| json!(item))).collect())
 }
 
-/// The items of the request of a stored response.
-pub(super) async fn input_items(api: &Api, caller: &Caller, id: &str) -> Result<InputItems, ApiError> {
+/// The items of the request of a stored response, in its order.
+pub(super) async fn input_items(api: &Api, caller: &Caller, id: &str) -> Result<Vec<Value>, ApiError> {
     let (job, about) = read(api, caller, id).await?;
-    let items = match about.input {
+    Ok(identified(about.input, job.id))
+}
+
+/// The items of an input with types and ids. An id that a client sent stays unless an earlier item has it: the pages of a
+/// list need ids that differ.
+fn identified(input: Value, job: JobId) -> Vec<Value> {
+    let mut items = match input {
         Value::String(text) => vec![json!({
             "type": "message", "role": "user", "content": [{"type": "input_text", "text": text}],
         })],
         Value::Array(items) => items,
         _ => Vec::new(),
     };
-    let mut items = items;
+    let mut ids: HashSet<String> = HashSet::new();
     for (index, item) in items.iter_mut().enumerate() {
-        if let Some(item) = item.as_object_mut() {
-            item.entry("type").or_insert_with(|| "message".into());
-            item.entry("id").or_insert_with(|| format!("in_{index}_{}", job.id).into());
-        }
+        let Some(item) = item.as_object_mut() else { continue };
+        item.entry("type").or_insert_with(|| "message".into());
+        let sent = item.get("id").and_then(Value::as_str).filter(|id| !id.is_empty() && !ids.contains(*id));
+        let id = sent.map_or_else(|| format!("in_{index}_{job}"), str::to_owned);
+        item.insert("id".to_owned(), id.as_str().into());
+        ids.insert(id);
     }
-    let id = |item: Option<&Value>| item.and_then(|item| item["id"].as_str()).unwrap_or_default().to_owned();
-    Ok(InputItems {
-        object: "list".to_owned(),
-        first_id: id(items.first()),
-        last_id: id(items.last()),
-        data: items,
-        has_more: false,
-    })
+    items
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn every_item_has_an_id_of_its_own() {
+        let job = JobId(Uuid::from_u128(7));
+        let ids = |input: Value| -> Vec<Value> {
+            identified(input, job).into_iter().map(|item| item["id"].clone()).collect()
+        };
+        let own = |index: usize| json!(format!("in_{index}_{job}"));
+        assert_eq!(ids(json!("hi")), [own(0)]);
+        let sent = json!([{"id": "a"}, {"id": null}, {}, {"id": "a"}, {"id": ""}, {"id": 4}, {"id": "b"}]);
+        assert_eq!(ids(sent), [json!("a"), own(1), own(2), own(3), own(4), own(5), json!("b")]);
+        assert_eq!(identified(json!([{"id": "a"}]), job), [json!({"id": "a", "type": "message"})]);
+    }
 }

@@ -249,7 +249,21 @@ fn responses_routes(routes: Routes) -> Routes {
             "/responses/{id}/input_items",
             responses::input_items,
             of_one("listResponseInputItems", "The items of a response's request", Scope::Read)
-                .answers::<InputItems>(200, "The items"),
+                .query(
+                    "limit",
+                    false,
+                    "Maximum number of entries.",
+                    &json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 20}),
+                )
+                .query("after", false, "Id of the last item of the page before.", &json!({"type": "string"}))
+                .query(
+                    "order",
+                    false,
+                    "By position in the request.",
+                    &json!({"type": "string", "enum": ["asc", "desc"], "default": "desc"}),
+                )
+                .fails(&[Code::ValidationError])
+                .answers::<InputItems>(200, "A page of items"),
         )
 }
 
@@ -345,6 +359,7 @@ fn openai(routes: Routes) -> Routes {
             Operation::keyed("Chat", "createEmbeddings", "Embed texts", Scope::Write)
                 .about(EMBEDDINGS)
                 .preferring()
+                .idempotent()
                 .takes::<EmbeddingsRequest>(Some(
                     json!({"model": "all-minilm-l6-v2", "input": "What is an island?"}),
                 ))

@@ -19,6 +19,8 @@ use crate::{
     config::Config,
 };
 
+/// Where the package `island-agent` has the engines' programs.
+const PACKAGED_PROGRAMS: &str = "/usr/lib/island";
 /// Lines of a program's log that are shown if it ends without a result.
 const LOG_LINES: usize = 5;
 
@@ -123,14 +125,22 @@ fn candidates(artifact: &Artifact, folder: Option<&Path>) -> Vec<PathBuf> {
     local.into_iter().chain(inside(&artifact.name)).chain(named).collect()
 }
 
-/// The program of an engine: in the folder of the command line, or beside this program, or else in PATH.
+/// The program of an engine: in the folder of the command line, or beside this program, in PATH, or where the package has it.
 fn program(kind: &RuntimeType, workers: Option<&Path>) -> PathBuf {
     let name = format!("island-worker-{kind}{}", env::consts::EXE_SUFFIX);
     if let Some(folder) = workers {
         return folder.join(name);
     }
-    let own = env::current_exe().ok().and_then(|own| Some(own.parent()?.join(&name)));
-    own.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name))
+    let own = env::current_exe().ok().and_then(|own| Some(own.parent()?.to_owned()));
+    let path = env::var_os("PATH");
+    let in_path = path.iter().flat_map(env::split_paths);
+    first_with(&name, own.into_iter().chain(in_path).chain([PathBuf::from(PACKAGED_PROGRAMS)]))
+}
+
+/// The file of this name in the first of the folders that has one; the name alone if none has.
+fn first_with(name: &str, folders: impl Iterator<Item = PathBuf>) -> PathBuf {
+    let mut files = folders.map(|folder| folder.join(name));
+    files.find(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name))
 }
 
 /// Loads the model of a Cargo in another process.
@@ -167,6 +177,20 @@ mod tests {
 
     fn artifact(name: &str, url: &str, size_bytes: Option<u64>) -> Artifact {
         Artifact { name: name.to_owned(), url: url.to_owned(), sha256: None, size_bytes }
+    }
+
+    #[test]
+    fn programs_are_found_in_the_first_folder_that_has_them_and_in_that_of_the_package() {
+        let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
+        let paths = || folders.iter().map(|folder| folder.path().to_owned());
+        assert_eq!(first_with("island-worker-onnx", paths()), Path::new("island-worker-onnx"));
+        for folder in &folders[1..] {
+            fs::write(folder.path().join("island-worker-onnx"), b"").expect("written");
+        }
+        assert_eq!(first_with("island-worker-onnx", paths()), folders[1].path().join("island-worker-onnx"));
+        let packages = include_str!("../../../../packaging/debian/build.sh");
+        let installs = format!("put \"$worker\" \"$agent{PACKAGED_PROGRAMS}\"");
+        assert!(packages.contains(&installs), "{installs}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
-use super::graph::{Bound, Constant, Lowering};
+use super::graph::{Bound, Codes, Constant, Lowering};
 use crate::{
     package::{elements, weights},
     program::{Argument, Operation, value::Data},
@@ -77,7 +77,41 @@ impl Parts<'_, '_> {
         self.optional(name)?.ok_or_else(|| invalid_model(format!("its part {name} is missing")))
     }
 
+    /// Shape and elements of a part that lies in a file, if its elements fit a byte.
+    fn stored(&self, name: &str) -> Result<Option<Codes>, EngineError> {
+        if let Some(value) = self.operation.attributes.get(name) {
+            return self.lowering.codes(value);
+        }
+        match self.operation.inputs.get(name).and_then(|given| given.first()) {
+            None => Ok(None),
+            Some(Argument::Value(value)) => self.lowering.codes(value),
+            Some(Argument::Name(other)) => match self.lowering.by_name(other)? {
+                Bound::Fixed(value) => self.lowering.codes(value),
+                _ => Ok(None),
+            },
+        }
+    }
+
+    /// Numbers from 0 to 255: codes, or the flags of a mask.
+    fn codes(&self, name: &str) -> Result<Codes, EngineError> {
+        if let Some(stored) = self.stored(name)? {
+            return Ok(stored);
+        }
+        let Constant { shape, data } = self.part(name)?;
+        let codes: Option<Vec<u8>> = match data {
+            Data::Ints(ints) => ints.into_iter().map(|int| u8::try_from(int).ok()).collect(),
+            Data::Bools(flags) => Some(flags.into_iter().map(u8::from).collect()),
+            _ => None,
+        };
+        let codes =
+            codes.ok_or_else(|| invalid_model(format!("its part {name} does not have 8-bit codes")))?;
+        Ok((shape, codes))
+    }
+
     fn numbers(&self, name: &str) -> Result<(Vec<u64>, Vec<f32>), EngineError> {
+        if let Some((shape, codes)) = self.stored(name)? {
+            return Ok((shape, codes.into_iter().map(f32::from).collect()));
+        }
         let Constant { shape, data } = self.part(name)?;
         Ok((shape, floats(data)?))
     }
@@ -137,7 +171,7 @@ impl Parts<'_, '_> {
         if self.operation.attributes.contains_key("shape") || self.operation.inputs.contains_key("shape") {
             return self.flat_table();
         }
-        let (shape, codes) = self.whole("indices")?;
+        let (shape, codes) = self.codes("indices")?;
         let tables = self.tables(&shape)?;
         let axis = if tables.vector == 1 { shape.len() - 1 } else { self.vector_axis(shape.len())? };
         let vector = tables.vector;
@@ -161,7 +195,7 @@ impl Parts<'_, '_> {
 
     /// The older form: codes packed into bytes, one table, and the shape.
     fn flat_table(&self) -> Result<Constant, EngineError> {
-        let (_, packed) = self.whole("indices")?;
+        let (_, packed) = self.codes("indices")?;
         let (_, table) = self.numbers("lut")?;
         let shape = self.shape()?;
         let count = weights::count(&shape)
@@ -176,9 +210,8 @@ impl Parts<'_, '_> {
                 packed.len()
             )));
         }
-        let bytes: Vec<u8> = packed.into_iter().map(|byte| byte as u8).collect();
-        let codes = elements::small(&bytes, bits, false, count as usize);
-        let dense = codes.into_iter().map(|code| table[code as usize]).collect();
+        let codes = elements::codes(&packed, bits, count as usize);
+        let dense = codes.into_iter().map(|code| table[usize::from(code)]).collect();
         Ok(Constant { shape, data: Data::Floats(dense) })
     }
 
@@ -208,7 +241,7 @@ impl Parts<'_, '_> {
     }
 
     /// Indices of the elements that are not zero, in order.
-    fn places(mask: &[i64], count: usize) -> Result<Vec<usize>, EngineError> {
+    fn places(mask: &[u8], count: usize) -> Result<Vec<usize>, EngineError> {
         let places: Vec<usize> = (0..mask.len()).filter(|&at| mask[at] != 0).collect();
         if places.len() != count {
             return Err(invalid_model(format!("its mask has {} indices for {count} numbers", places.len())));
@@ -217,8 +250,8 @@ impl Parts<'_, '_> {
     }
 
     fn sparse_table(&self) -> Result<Vec<Constant>, EngineError> {
-        let (shape, mask) = self.whole("indices_mask")?;
-        let (_, codes) = self.whole("indices_nonzero_data")?;
+        let (shape, mask) = self.codes("indices_mask")?;
+        let (_, codes) = self.codes("indices_nonzero_data")?;
         let tables = self.tables(&shape)?;
         if tables.vector != 1 {
             return Err(invalid_model(
@@ -226,13 +259,13 @@ impl Parts<'_, '_> {
             ));
         }
         let places = Self::places(&mask, codes.len())?;
-        let entry = |(&at, &code): (&usize, &i64)| tables.entry(at, code).map(|entry| entry[0]);
+        let entry = |(&at, &code): (&usize, &u8)| tables.entry(at, code).map(|entry| entry[0]);
         let numbers = places.iter().zip(&codes).map(entry).collect::<Result<Vec<f32>, EngineError>>()?;
         Ok(masked(shape, mask, numbers))
     }
 
     fn sparse_blockwise(&self) -> Result<Vec<Constant>, EngineError> {
-        let (shape, mask) = self.whole("data_mask")?;
+        let (shape, mask) = self.codes("data_mask")?;
         let (_, data) = self.numbers("nonzero_data")?;
         let blocks = self.blocks(&shape)?;
         let places = Self::places(&mask, data.len())?;
@@ -242,7 +275,7 @@ impl Parts<'_, '_> {
 
     fn sparse(&self) -> Result<Constant, EngineError> {
         let (_, numbers) = self.numbers("nonzero_data")?;
-        let (mut shape, mut mask) = self.whole("mask")?;
+        let (mut shape, mut mask) = self.codes("mask")?;
         if self.operation.attributes.contains_key("shape") || self.operation.inputs.contains_key("shape") {
             shape = self.shape()?;
             let count = weights::count(&shape)
@@ -253,8 +286,7 @@ impl Parts<'_, '_> {
                     mask.len()
                 )));
             }
-            let bytes: Vec<u8> = mask.into_iter().map(|byte| byte as u8).collect();
-            mask = elements::small(&bytes, 1, false, count as usize);
+            mask = elements::codes(&mask, 1, count as usize);
         }
         let places = Self::places(&mask, numbers.len())?;
         let mut dense = vec![0.0; mask.len()];
@@ -265,9 +297,10 @@ impl Parts<'_, '_> {
     }
 }
 
-fn masked(shape: Vec<u64>, mask: Vec<i64>, numbers: Vec<f32>) -> Vec<Constant> {
+fn masked(shape: Vec<u64>, mask: Vec<u8>, numbers: Vec<f32>) -> Vec<Constant> {
     let data = Constant { shape: vec![numbers.len() as u64], data: Data::Floats(numbers) };
-    vec![Constant { shape, data: Data::Ints(mask) }, data]
+    let flags = mask.into_iter().map(|flag| flag != 0).collect();
+    vec![Constant { shape, data: Data::Bools(flags) }, data]
 }
 
 fn floats(data: Data) -> Result<Vec<f32>, EngineError> {
@@ -330,9 +363,11 @@ struct Tables {
 }
 
 impl Tables {
-    fn entry(&self, at: usize, code: i64) -> Result<&[f32], EngineError> {
-        let code = u64::try_from(code).ok().filter(|&code| code < self.count);
-        let code = code.ok_or_else(|| invalid_model(format!("a code exceeds {} entries", self.count)))?;
+    fn entry(&self, at: usize, code: u8) -> Result<&[f32], EngineError> {
+        let code = u64::from(code);
+        if code >= self.count {
+            return Err(invalid_model(format!("a code exceeds {} entries", self.count)));
+        }
         let first = ((self.grid.block(at) as u64 * self.count + code) * self.vector) as usize;
         Ok(&self.entries[first..first + self.vector as usize])
     }

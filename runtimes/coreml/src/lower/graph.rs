@@ -95,6 +95,9 @@ pub(super) struct Constant {
     pub(super) data: Data,
 }
 
+/// Shape and elements of a tensor whose elements fit a byte.
+pub(super) type Codes = (Vec<u64>, Vec<u8>);
+
 /// A graph under construction.
 #[derive(Debug)]
 pub struct Lowering<'p> {
@@ -355,6 +358,14 @@ impl<'p> Lowering<'p> {
         Ok(Constant { shape, data })
     }
 
+    /// Shape and elements of a value in a file whose elements fit a byte; `None` for other values.
+    pub(super) fn codes(&self, value: &Value) -> Result<Option<Codes>, EngineError> {
+        let Data::Blob { file, offset } = &value.data else { return Ok(None) };
+        let Some(ty) = value.ty.tensor().filter(|ty| ty.element.fits_byte()) else { return Ok(None) };
+        let Some(shape) = ty.fixed() else { return Ok(None) };
+        Ok(Some((shape, self.weights.codes(file, *offset, ty)?)))
+    }
+
     /// A constant as a tensor of the graph. An infinite f16 is replaced by the maximum finite one: masks are
     /// multiplied by zero, and infinity times zero is NaN.
     pub(super) fn initializer(
@@ -370,6 +381,10 @@ impl<'p> Lowering<'p> {
             }
             Data::Ints(numbers) => {
                 (Class::Int, numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
+            }
+            // A mask.
+            Data::Bools(flags) if element.class() == Class::Int => {
+                (Class::Int, flags.iter().flat_map(|&flag| i64::from(flag).to_le_bytes()).collect())
             }
             Data::Bools(flags) => (Class::Bool, flags.iter().map(|&flag| u8::from(flag)).collect()),
             _ => {

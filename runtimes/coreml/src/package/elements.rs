@@ -70,18 +70,22 @@ fn ints(bytes: &[u8], element: Element) -> Vec<i64> {
     }
 }
 
-/// Elements of less than a byte are adjacent, the lowest bits first.
-pub fn small(bytes: &[u8], bits: u32, is_signed: bool, count: usize) -> Vec<i64> {
-    let mask = (1_u32 << bits) - 1;
+/// Elements of at most a byte, without their signs, each as a byte: as `i64`, those of a bit would take 64 times the memory of their file.
+pub fn codes(bytes: &[u8], bits: u32, count: usize) -> Vec<u8> {
+    (0..count).map(|index| code(bytes, bits, index)).collect()
+}
+
+fn small(bytes: &[u8], bits: u32, is_signed: bool, count: usize) -> Vec<i64> {
     let sign = if is_signed { 1_i64 << (bits - 1) } else { 0 };
-    let number = |index: usize| {
-        let place = index * bits as usize;
-        let low = u32::from(bytes.get(place / 8).copied().unwrap_or(0));
-        let high = u32::from(bytes.get(place / 8 + 1).copied().unwrap_or(0));
-        let code = i64::from(((low | high << 8) >> (place % 8)) & mask);
-        (code ^ sign) - sign
-    };
-    (0..count).map(number).collect()
+    (0..count).map(|index| (i64::from(code(bytes, bits, index)) ^ sign) - sign).collect()
+}
+
+/// Elements of less than a byte are adjacent, the lowest bits first.
+fn code(bytes: &[u8], bits: u32, index: usize) -> u8 {
+    let place = index * bits as usize;
+    let low = u32::from(bytes.get(place / 8).copied().unwrap_or(0));
+    let high = u32::from(bytes.get(place / 8 + 1).copied().unwrap_or(0));
+    (((low | high << 8) >> (place % 8)) & ((1_u32 << bits) - 1)) as u8
 }
 
 /// A float of eight bits with this number of fraction bits.
@@ -117,6 +121,9 @@ mod tests {
         assert_eq!(small(&[0b0110_1100, 0b11], 2, false, 5), [0, 3, 2, 1, 3]);
         assert_eq!(small(&[0x7f, 0x08], 4, true, 3), [-1, 7, -8]);
         assert_eq!(small(&[0b1100_0001, 0b0000_1111], 6, false, 2), [1, 63]);
+        assert_eq!(codes(&[0b1100_0001, 0b0000_1111], 6, 2), [1, 63]);
+        assert_eq!(codes(&[0b0000_0101], 1, 4), [1, 0, 1, 0]);
+        assert_eq!(codes(&[7, 255], 8, 2), [7, 255]);
     }
 
     #[test]

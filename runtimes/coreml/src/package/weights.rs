@@ -9,7 +9,7 @@ use std::{
 
 use island_runtimes_kit::error::{EngineError, ErrorKind, invalid_model};
 
-use super::elements;
+use super::elements::{self, Unreadable};
 use crate::program::{
     types::{Element, MAX_ELEMENTS, TensorType},
     value::Data,
@@ -46,12 +46,28 @@ impl Weights {
 
     /// The elements of a blob. An error if their type differs from the program's.
     pub fn read(&self, file: &str, offset: u64, ty: &TensorType) -> Result<Data, EngineError> {
+        self.decoded(file, offset, ty, |bytes, count| elements::decode(bytes, ty.element, count))
+    }
+
+    /// The same of a type whose elements fit a byte.
+    pub fn codes(&self, file: &str, offset: u64, ty: &TensorType) -> Result<Vec<u8>, EngineError> {
+        let bits = ty.element.bits() as u32;
+        self.decoded(file, offset, ty, |bytes, count| Ok(elements::codes(bytes, bits, count as usize)))
+    }
+
+    fn decoded<T>(
+        &self,
+        file: &str,
+        offset: u64,
+        ty: &TensorType,
+        decode: impl FnOnce(&[u8], u64) -> Result<T, Unreadable>,
+    ) -> Result<T, EngineError> {
         let path = self.path(file)?;
         let unreadable =
             |error| EngineError::new(ErrorKind::ModelUnavailable, format!("read {file}")).because(error);
         let opened = File::open(path).map_err(unreadable)?;
         let length = opened.metadata().map_err(unreadable)?.len();
-        blob(&opened, length, offset, ty).map_err(|wrong| match wrong {
+        blob(&opened, length, offset, ty, decode).map_err(|wrong| match wrong {
             Wrong::Io(error) => unreadable(error),
             Wrong::Said(why) => invalid_model(format!("the blob at {offset} of {file} is broken: {why}")),
         })
@@ -89,7 +105,13 @@ fn head(bytes: &[u8; HEAD_BYTES]) -> Result<Head, String> {
     Ok(Head { element, bytes: long(8), at: long(16) })
 }
 
-fn blob(file: &File, length: u64, offset: u64, ty: &TensorType) -> Result<Data, Wrong> {
+fn blob<T>(
+    file: &File,
+    length: u64,
+    offset: u64,
+    ty: &TensorType,
+    decode: impl FnOnce(&[u8], u64) -> Result<T, Unreadable>,
+) -> Result<T, Wrong> {
     let said = |why: String| Wrong::Said(why);
     let mut first = [0; 8];
     if length < 64 {
@@ -120,7 +142,7 @@ fn blob(file: &File, length: u64, offset: u64, ty: &TensorType) -> Result<Data, 
     }
     let mut data = vec![0; head.bytes as usize];
     file.read_exact_at(&mut data, head.at).map_err(Wrong::Io)?;
-    elements::decode(&data, ty.element, count).map_err(|why| said(why.to_string()))
+    decode(&data, count).map_err(|why| said(why.to_string()))
 }
 
 /// Flags are stored as bytes.
@@ -166,6 +188,16 @@ mod tests {
     fn blob_is_read_at_the_position_in_its_header() {
         let (_folder, weights) = file(|_| {});
         assert_eq!(read(&weights, 3), Ok(Data::Ints(vec![1, -1, 7])));
+    }
+
+    #[test]
+    fn flags_of_a_bit_are_read_as_bytes() {
+        let (_folder, weights) = file(|bytes| (bytes[68], bytes[72], bytes[128]) = (9, 1, 0b101));
+        let ty = TensorType { element: Element::U1, shape: vec![Some(4)] };
+        let codes = |weights: &Weights| weights.codes("@model_path/weights/weight.bin", 64, &ty);
+        assert_eq!(codes(&weights).expect("flags"), [1, 0, 1, 0]);
+        let (_folder, weights) = file(|_| {});
+        assert!(codes(&weights).expect_err("other elements").message().contains("I8"));
     }
 
     #[test]

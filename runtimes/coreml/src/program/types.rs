@@ -104,6 +104,11 @@ impl Element {
         matches!(self, Self::I4 | Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
+    /// Whether its elements are numbers from 0 to 255: codes, flags of a mask, and quantized weights.
+    pub fn fits_byte(self) -> bool {
+        self.class() == Class::Int && !self.is_signed() && self.bits() <= 8
+    }
+
     /// The class it is computed in.
     pub fn class(self) -> Class {
         match self {

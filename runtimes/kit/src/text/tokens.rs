@@ -279,6 +279,13 @@ impl Tokens {
         Ok(if self.cleans_up() { clean_up(&text) } else { text })
     }
 
+    /// The beginning of a decoded text that more tokens do not change: without an incomplete character, and without a space that may be removed.
+    pub fn steady<'t>(&self, text: &'t str) -> &'t str {
+        let whole = text.trim_end_matches(char::REPLACEMENT_CHARACTER);
+        let held = if self.cleans_up() { unclean(whole) } else { 0 };
+        &whole[..whole.len() - held]
+    }
+
     /// As `tokenizers` 0.22 decodes. 0.23 replaces an added token by its normalized form, which is special no longer: `[UNK]` by `[unk]`.
     fn joined(&self, ids: &[u32], skip_special: bool) -> tokenizers::Result<String> {
         let vocabulary = self.tokenizer.get_added_vocabulary();
@@ -366,21 +373,29 @@ fn longest(positions: Option<usize>, settings: &Value) -> Result<usize, EngineEr
     Ok(positions.into_iter().chain(set).min().unwrap_or(USUAL_LENGTH))
 }
 
+/// Spaces that word-based tokenizers leave before punctuation and in English contractions, and what replaces them, in this order.
+const SPACED: [(&str, &str); 10] = [
+    (" .", "."),
+    (" ?", "?"),
+    (" !", "!"),
+    (" ,", ","),
+    (" ' ", "'"),
+    (" n't", "n't"),
+    (" 'm", "'m"),
+    (" 's", "'s"),
+    (" 've", "'ve"),
+    (" 're", "'re"),
+];
+
 /// Removes the spaces that word-based tokenizers leave before punctuation and in English contractions.
 pub(crate) fn clean_up(text: &str) -> String {
-    const SPACED: [(&str, &str); 10] = [
-        (" .", "."),
-        (" ?", "?"),
-        (" !", "!"),
-        (" ,", ","),
-        (" ' ", "'"),
-        (" n't", "n't"),
-        (" 'm", "'m"),
-        (" 's", "'s"),
-        (" 've", "'ve"),
-        (" 're", "'re"),
-    ];
     SPACED.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// Number of bytes at the end of a text that [`clean_up`] could change if more text follows.
+fn unclean(text: &str) -> usize {
+    let begun = |from: &str| (1..from.len()).rev().find(|&length| text.ends_with(&from[..length]));
+    SPACED.iter().filter_map(|&(from, _)| begun(from)).max().unwrap_or(0)
 }
 
 fn unreadable(error: tokenizers::Error) -> EngineError {
@@ -430,6 +445,29 @@ pub(crate) mod tests {
         assert_eq!(tokens.encode("a x B").expect("words").get_ids(), [1, 0, 2]);
         assert_eq!(tokens.decode(&[1, 0, 2], true).expect("text"), "a b");
         assert_eq!(tokens.decode(&[1, 0, 2], false).expect("text"), "a [UNK] b");
+    }
+
+    #[test]
+    fn a_text_is_steady_up_to_what_more_tokens_could_change() {
+        let tokens = |cleans_up: bool| {
+            let settings = json!({"clean_up_tokenization_spaces": cleans_up});
+            of(&[("tokenizer.json", lowercase()), ("tokenizer_config.json", settings)]).expect("a tokenizer")
+        };
+        let (cleaned, plain) = (tokens(true), tokens(false));
+        for (text, steady) in [
+            ("it", "it"),
+            ("it ", "it"),
+            ("it '", "it"),
+            ("it 'v", "it"),
+            ("it's", "it's"),
+            ("ca n'", "ca"),
+            ("ca not", "ca not"),
+            ("a\u{fffd}", "a"),
+            ("a \u{fffd}\u{fffd}", "a"),
+        ] {
+            assert_eq!(cleaned.steady(text), steady, "{text:?}");
+            assert_eq!(plain.steady(text), text.trim_end_matches('\u{fffd}'), "{text:?}");
+        }
     }
 
     #[test]

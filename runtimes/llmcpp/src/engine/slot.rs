@@ -206,8 +206,8 @@ impl Slot {
             return Some(FinishReason::Stop);
         }
         if self.written >= self.job.max_tokens {
-            self.finish_text();
-            return Some(FinishReason::Length);
+            let is_stopped = self.finish_text();
+            return Some(if is_stopped { FinishReason::Stop } else { FinishReason::Length });
         }
         None
     }
@@ -282,16 +282,19 @@ impl Slot {
         false
     }
 
-    fn finish_text(&mut self) {
+    /// Sends the text that was held back, after the last token; `true` if a stop text is in it.
+    fn finish_text(&mut self) -> bool {
         let held = self.reasoning.take().map(|reasoning| reasoning.splitter.finish()).unwrap_or_default();
-        if !self.send_parts(held) {
-            let held = self.stop.finish();
-            self.send(held);
-            let logprobs = self.logprobs.take_all();
-            if !logprobs.is_empty() && self.calls.is_none() {
-                self.emit(String::new(), logprobs);
-            }
+        if self.send_parts(held) {
+            return true;
         }
+        let held = self.stop.finish();
+        self.send(held);
+        let logprobs = self.logprobs.take_all();
+        if !logprobs.is_empty() && self.calls.is_none() {
+            self.emit(String::new(), logprobs);
+        }
+        false
     }
 
     fn send(&mut self, text: String) {

@@ -2,39 +2,7 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use island_runtimes_kit::{error::EngineError, job::Job, text::tokens::Tokens};
-
-/// Number of tokens from which on the first ones of a window are dropped.
-const WINDOW: usize = 64;
-/// Number of tokens that are kept then. Some tokens have another text at the beginning than after others.
-const KEPT: usize = 16;
-
-/// The last tokens of a reply, all of which are decoded with each further one, since a character may have several tokens. Decoding the whole
-/// reply each time takes time that grows with the square of its length.
-#[derive(Debug, Default)]
-struct Window {
-    ids: Vec<u32>,
-    /// Bytes at the beginning of their text that were sent.
-    sent: usize,
-}
-
-impl Window {
-    /// Drops the first of too many tokens, if their text was sent and the last ones have the same text without them; else a later call does.
-    /// `text` is that of all.
-    fn narrow(&mut self, text: &str, decode: impl FnOnce(&[u32]) -> Option<String>) {
-        if self.ids.len() < WINDOW {
-            return;
-        }
-        let dropped = self.ids.len() - KEPT;
-        let unsent = text.len().saturating_sub(self.sent);
-        let kept = decode(&self.ids[dropped..]).filter(|kept| text.ends_with(kept.as_str()));
-        let sent = kept.and_then(|kept| kept.len().checked_sub(unsent)).filter(|sent| *sent > 0);
-        if let Some(sent) = sent {
-            self.ids.drain(..dropped);
-            self.sent = sent;
-        }
-    }
-}
+use island_runtimes_kit::{error::EngineError, generate::window::Window, job::Job, text::tokens::Tokens};
 
 /// A reply during generation.
 pub(super) struct Stops<'s> {
@@ -83,27 +51,24 @@ impl<'s> Stops<'s> {
         if self.ends.contains(&token) {
             return;
         }
-        self.window.ids.push(token);
-        let tokens = self.tokens;
-        let Ok(text) = tokens.decode(&self.window.ids, true) else { return };
-        let first = self.endings.iter().filter_map(|stop| text.find(stop.as_str())).min();
-        if let Some(at) = first {
-            self.stopped.set(true);
-            self.send(&text, at);
-            return;
-        }
-        // A character of several tokens is incomplete.
-        let whole = text.trim_end_matches('\u{fffd}').len();
-        let held = self.endings.iter().map(|stop| begun(&text[..whole], stop)).max().unwrap_or(0);
-        self.send(&text, whole - held);
-        self.window.narrow(&text, |ids| tokens.decode(ids, true).ok());
+        let (tokens, endings, stopped) = (self.tokens, self.endings, &self.stopped);
+        let certain = |text: &str| {
+            if let Some(at) = first_stop(endings, text) {
+                stopped.set(true);
+                return at;
+            }
+            let steady = tokens.steady(text);
+            steady.len() - endings.iter().map(|stop| begun(steady, stop)).max().unwrap_or(0)
+        };
+        let new = self.window.push(token, |ids| tokens.decode(ids, true).ok(), certain);
+        self.send(&new);
     }
 
     /// Sends the rest; returns the whole text.
     pub(super) fn end(mut self) -> Result<String, EngineError> {
-        let text = self.tokens.decode(&self.window.ids, true)?;
         if !self.stopped.get() {
-            self.send(&text, text.len());
+            let rest = std::mem::take(&mut self.window).finish(|ids| self.tokens.decode(ids, true))?;
+            self.send(&rest);
         }
         if self.unsaid > 0 {
             // The last tokens have no text of their own, but they count.
@@ -112,14 +77,19 @@ impl<'s> Stops<'s> {
         Ok(self.said)
     }
 
-    fn send(&mut self, text: &str, until: usize) {
-        if let Some(new) = text.get(self.window.sent..until).filter(|new| !new.is_empty()) {
+    fn send(&mut self, new: &str) {
+        if !new.is_empty() {
             self.job.token(new, self.unsaid);
             self.said.push_str(new);
-            self.window.sent = until;
             self.unsaid = 0;
         }
     }
+}
+
+/// Start of the stop sequence that ends first, however the text is split into tokens.
+fn first_stop(stops: &[String], text: &str) -> Option<usize> {
+    let found = stops.iter().filter_map(|stop| text.find(stop.as_str()).map(|at| (at + stop.len(), at)));
+    found.min().map(|(_, at)| at)
 }
 
 /// Number of bytes at the end of a text that could begin a stop sequence.
@@ -130,58 +100,13 @@ fn begun(text: &str, stop: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
-    /// Tokens as of a byte-level vocabulary without a space at the beginning of a text: letters, words, and bytes of characters.
-    const PIECES: [&[u8]; 7] = [b"a", b" b", b" word", b"\xc3", b"\xbc", b"\xe2\x82", b"\xac."];
-
-    fn decode(ids: &[u32]) -> String {
-        let bytes: Vec<u8> = ids.iter().flat_map(|id| PIECES[*id as usize]).copied().collect();
-        let text = String::from_utf8_lossy(&bytes);
-        text.strip_prefix(' ').unwrap_or(&text).to_owned()
-    }
-
-    proptest! {
-        /// A window over the last tokens sends the text of all, while few of them are decoded.
-        #[test]
-        fn what_a_window_sends_is_the_whole_text(
-            ids in prop::collection::vec(0_u32..PIECES.len() as u32, 0..600),
-            held in 0_usize..9,
-        ) {
-            let (mut window, mut said) = (Window::default(), String::new());
-            let mut send = |window: &mut Window, text: &str, until: usize| {
-                if let Some(new) = text.get(window.sent..until) {
-                    said.push_str(new);
-                    window.sent = until;
-                }
-            };
-            for id in &ids {
-                window.ids.push(*id);
-                let text = decode(&window.ids);
-                let whole = text.trim_end_matches('\u{fffd}').len();
-                send(&mut window, &text, text.floor_char_boundary(whole.saturating_sub(held)));
-                window.narrow(&text, |ids| Some(decode(ids)));
-                prop_assert!(window.ids.len() < 2 * WINDOW, "{}", window.ids.len());
-            }
-            let text = decode(&window.ids);
-            send(&mut window, &text, text.len());
-            prop_assert_eq!(said, decode(&ids));
-        }
-    }
-
     #[test]
-    fn tokens_are_kept_whose_text_needs_the_ones_before_them() {
-        let mut window = Window { ids: vec![0; WINDOW], sent: WINDOW };
-        window.narrow(&"a".repeat(WINDOW), |_| Some("b".to_owned()));
-        assert_eq!(window.ids.len(), WINDOW, "their text is another one");
-        let mut window = Window { ids: vec![0; WINDOW], sent: 0 };
-        window.narrow(&"a".repeat(WINDOW), |ids| Some("a".repeat(ids.len())));
-        assert_eq!(window.ids.len(), WINDOW, "nothing was sent");
-        let mut window = Window { ids: vec![0; WINDOW], sent: WINDOW - 3 };
-        window.narrow(&"a".repeat(WINDOW), |ids| Some("a".repeat(ids.len())));
-        assert_eq!((window.ids.len(), window.sent), (KEPT, KEPT - 3), "three bytes are held back");
+    fn of_two_stop_sequences_the_one_that_ends_first_counts() {
+        let stops = ["b", "abc"].map(str::to_owned);
+        assert_eq!(first_stop(&stops, "xabc"), Some(2));
+        assert_eq!(first_stop(&stops, "xac"), None);
     }
 
     #[test]
