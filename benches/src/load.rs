@@ -62,11 +62,14 @@ impl Target {
             "model": self.model,
             "messages": messages,
             "max_tokens": tokens,
-            "temperature": 0,
             "stream": true,
             "stream_options": { "include_usage": true },
             "cache_prompt": true,
         });
+        // The scripted engine has none, and what a model does not take is refused.
+        if !self.model.starts_with("sim-") {
+            body["temperature"] = json!(0);
+        }
         if let Some(format) = format {
             body["response_format"] = format;
         }

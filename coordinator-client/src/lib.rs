@@ -93,7 +93,7 @@ pub mod stream;
 pub mod transport;
 
 pub use account::SignInLink;
-pub use admin::{LogEntry, QueueFilter};
+pub use admin::QueueFilter;
 pub use backoff::RetryPolicy;
 pub use client::Client;
 pub use error::ClientError;

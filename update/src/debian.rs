@@ -2,9 +2,12 @@
 
 use std::{
     path::{Path, PathBuf},
+    pin::pin,
+    process::Stdio,
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use semver::Version;
 use serde::Deserialize;
 use tokio::process::Command;
@@ -85,10 +88,19 @@ impl Machine for Debian {
     }
 }
 
-/// Runs a program to its end and returns its output.
+/// Runs a program to its end and returns its output. If it is given up, everything that it started is ended with it: the scripts of a package, which
+/// dpkg runs, would go on beside the next installation.
 async fn output_of(what: &str, mut command: Command) -> Result<String, MachineError> {
     let failed = |why: String| MachineError { what: what.to_owned(), why };
-    let ran = command.kill_on_drop(true).output().await.map_err(|error| failed(error.to_string()))?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.process_group(0).kill_on_drop(true).spawn();
+    let child = child.map_err(|error| failed(error.to_string()))?;
+    let leader = child.id();
+    let end = pin!(child.wait_with_output());
+    // Dropped before the child, as long as the number of the group is certainly its own.
+    let mut group = Group::led_by(leader);
+    let ran = end.await.map_err(|error| failed(error.to_string()))?;
+    group.release();
     if !ran.status.success() {
         let text = String::from_utf8_lossy(&ran.stderr);
         return Err(failed(format!("{}: {}", ran.status, text.trim())));
@@ -96,9 +108,88 @@ async fn output_of(what: &str, mut command: Command) -> Result<String, MachineEr
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
+/// The processes of a program that runs. They are ended when it is dropped.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn led_by(process: Option<u32>) -> Self {
+        Self(process.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
+    }
+
+    /// The program has ended: what it left running is to stay, and its number may soon be another's.
+    fn release(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(leader) = self.0
+            && let Err(error) = kill_process_group(leader, Signal::KILL)
+        {
+            tracing::warn!(%error, "processes of a program that was given up still run");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs::File,
+        io::{BufRead as _, BufReader, Read as _},
+    };
+
+    use tokio::task::spawn_blocking;
+
     use super::*;
+
+    /// A shell that waits for another one, as dpkg does for a script, or leaves it running. The other one writes a line when it begins and, a second
+    /// later, another one; the function returned waits for the first, and returns the rest.
+    fn with_script(folder: &Path, is_awaited: bool) -> (Command, impl FnOnce() -> BufReader<File> + use<>) {
+        let pipe = folder.join("lines");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
+        assert!(made.success(), "{made}");
+        let script = "sh -c 'echo begun; sleep 1; echo ended' > \"$0\" 2>&1";
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("{script} {}", if is_awaited { "; true" } else { "&" })).arg(&pipe);
+        let begun = move || {
+            let mut lines = BufReader::new(File::open(pipe).expect("a pipe"));
+            let mut line = String::new();
+            lines.read_line(&mut line).expect("read");
+            assert_eq!(line, "begun\n");
+            lines
+        };
+        (shell, begun)
+    }
+
+    /// The rest of the text, once nobody can write more.
+    async fn rest(mut lines: BufReader<File>) -> String {
+        let read = spawn_blocking(move || {
+            let mut rest = String::new();
+            lines.read_to_string(&mut rest).map(|_| rest)
+        });
+        read.await.expect("no panic").expect("read")
+    }
+
+    #[tokio::test]
+    async fn what_a_program_started_ends_when_it_is_given_up() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (shell, begun) = with_script(folder.path(), true);
+        let lines = tokio::select! {
+            ran = output_of("run a script", shell) => panic!("it ended: {ran:?}"),
+            lines = spawn_blocking(begun) => lines.expect("it began"),
+        };
+        assert_eq!(rest(lines).await, "", "the script went on");
+    }
+
+    #[tokio::test]
+    async fn what_a_program_left_running_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (shell, begun) = with_script(folder.path(), false);
+        let (ran, lines) = tokio::join!(output_of("run a script", shell), spawn_blocking(begun));
+        assert_eq!(ran.expect("it ended"), "");
+        assert_eq!(rest(lines.expect("it began")).await, "ended\n");
+    }
 
     #[test]
     fn the_status_of_other_versions_is_read() {

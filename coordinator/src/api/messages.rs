@@ -31,7 +31,7 @@ pub(super) async fn create(
         let body::Keyed { caller, fields } = request?;
         let fields = fields.preferring()?;
         let key = IdempotencyKey::read(&headers, MESSAGES, &fields)?;
-        let chat = Chat::new(request::chat(fields.parse::<MessagesRequest>()?)?)?;
+        let chat = Chat::new(request::chat(fields.parse::<MessagesRequest>()?)?)?.named(request::NAMES);
         let chat::Answer { replies, slot, replayed, served } =
             chat::start(&api, caller, &chat, key, chat::Kept::No).await?;
         let Some(reply) = replies.into_iter().next() else { return Err(chat::choose::absent()) };
@@ -53,7 +53,8 @@ pub(super) async fn count_tokens(
     let answered = async {
         let body::Keyed { caller, fields } = request?;
         let fields = fields.preferring()?;
-        let chat = Chat::new(request::chat(fields.parse::<CountTokensRequest>()?.into())?)?;
+        let request = request::chat(fields.parse::<CountTokensRequest>()?.into())?;
+        let chat = Chat::new(request)?.named(request::NAMES);
         let input_tokens = chat::count::count(&api, caller, &chat).await?;
         Ok(Json(TokenCount { input_tokens }))
     };

@@ -62,7 +62,7 @@ pub(super) async fn create(
         }
         let earlier = earlier(&api, &caller, &request).await?;
         let about = Stored::of(&request);
-        let chat = Chat::new(request::chat(request, earlier)?)?;
+        let chat = Chat::new(request::chat(request, earlier)?)?.named(request::NAMES);
         let kept = match (is_background, about.is_kept()) {
             (true, true) => Kept::Background(about.text()),
             (true, false) => {
@@ -100,7 +100,7 @@ pub(super) async fn input_tokens(
         let fields = fields.preferring()?;
         let request = references::resolved(&api, &caller, fields.parse()?).await?;
         let earlier = earlier(&api, &caller, &request).await?;
-        let chat = Chat::new(request::chat(request, earlier)?)?;
+        let chat = Chat::new(request::chat(request, earlier)?)?.named(request::NAMES);
         let input_tokens = chat::count::count(&api, caller, &chat).await?;
         Ok(Json(InputTokens { object: "response.input_tokens".to_owned(), input_tokens }))
     };

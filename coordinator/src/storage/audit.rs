@@ -1,12 +1,11 @@
 //! The audit log: what operators did, and what owners ordered their Islands remotely. An entry is written by the transaction of its action, and never changed.
 
 use island_protocol::{
-    api::admin::AdminAction,
+    api::admin::{AdminAction, AuditEntry},
     credits::MicroCredits,
     ids::{AccountId, ApiKeyId, HostId, JobId, Slug},
     time::Timestamp,
 };
-use serde::Serialize;
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
@@ -99,37 +98,13 @@ pub(crate) async fn insert(
     Ok(())
 }
 
-/// An entry as it is stored. Its JSON is that of `AuditEntry`, but with the name of any action: a newer coordinator may have
-/// written one that this one does not know.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct StoredEntry {
-    pub id: String,
-    pub created_at: Timestamp,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub actor: Option<AccountId>,
-    /// Name of the action.
-    pub action: String,
-    pub account: AccountId,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub api_key: Option<ApiKeyId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub host: Option<HostId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub job: Option<JobId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub subject: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub amount: Option<MicroCredits>,
-    pub reason: String,
-}
-
 /// A page of the entries about one account, or about all, newest first, and their total number.
 pub(crate) async fn page(
     pool: &Pool,
     account: Option<AccountId>,
     limit: u64,
     offset: u64,
-) -> Result<(Vec<StoredEntry>, u64), StoreError> {
+) -> Result<(Vec<AuditEntry>, u64), StoreError> {
     let of = if account.is_some() { "WHERE account_id = $3" } else { "" };
     let statement = format!(
         "SELECT id, created_at, actor, action, account_id, api_key_id, host_id, job_id, amount, reason, subject \
@@ -149,9 +124,9 @@ pub(crate) async fn page(
     Ok((entries, total.unsigned_abs()))
 }
 
-fn entry(row: &Row) -> Result<StoredEntry, StoreError> {
+fn entry(row: &Row) -> Result<AuditEntry, StoreError> {
     let amount: Option<i64> = row.try_get("amount").context("read a column")?;
-    Ok(StoredEntry {
+    Ok(AuditEntry {
         id: parsed(row, "id")?,
         created_at: Timestamp::from_unix_ms(integer(row, "created_at")?),
         actor: optional(row, "actor")?,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     island::{Island, completed, token},
-    network::{COUNT, ECHO, Event, Events, Network},
+    network::{COUNT, ECHO, Event, Events, Network, add_input},
     problem,
 };
 
@@ -33,7 +33,6 @@ async fn a_whole_reply() {
     let request = chat(&network, |body| {
         body["max_tokens"] = json!(5_000);
         body["temperature"] = json!(0.5);
-        body["top_k"] = json!(3);
         body["messages"] = json!([
             {"role": "system", "content": "Be short."},
             {"role": "user", "content": [{"type": "text", "text": "Write "}, {"type": "text", "text": "hi."}]},
@@ -47,7 +46,7 @@ async fn a_whole_reply() {
                 "messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Write hi."}],
                 "max_tokens": 100, "temperature": 0.5,
             }),
-            "bounded by the Cargo, without what it does not know"
+            "bounded by the Cargo"
         );
         island.send(assignment.key, assignment.first_event, vec![token("Hi"), token(".")]).await;
         island.end(assignment.key, assignment.first_event + 2, completed(7, 2)).await;
@@ -348,6 +347,79 @@ async fn invalid_formats_and_functions_are_refused() {
     }
 }
 
+/// Starts a network with a Cargo that takes a temperature and no other setting.
+async fn with_plain_model() -> Network {
+    Network::start_with(|config| {
+        let plain = ECHO.replace("max_tokens = { type = \"integer\", minimum = 1 }", "");
+        add_cargo(config, "plain", &plain.replace("aliases = [\"parrot\"]", ""));
+    })
+    .await
+}
+
+#[tokio::test]
+async fn settings_that_a_model_does_not_take_are_refused() {
+    let network = with_plain_model().await;
+    let chat = json!({"model": "plain", "messages": [{"role": "user", "content": "hi"}]});
+    let function = json!([{"type": "function", "function": {"name": "f"}}]);
+    let form = json!({"type": "json_schema", "schema": {"type": "object"}});
+    for (path, setting, value, param) in [
+        ("/chat/completions", "max_tokens", json!(99), "max_tokens"),
+        ("/chat/completions", "max_completion_tokens", json!(1), "max_completion_tokens"),
+        ("/chat/completions", "top_k", json!(3), "top_k"),
+        ("/chat/completions", "top_p", json!(0.5), "top_p"),
+        ("/chat/completions", "stop", json!("END"), "stop"),
+        ("/chat/completions", "seed", json!(0), "seed"),
+        ("/chat/completions", "tools", function, "tools"),
+        ("/chat/completions", "response_format", json!({"type": "json_object"}), "response_format"),
+        ("/responses", "max_output_tokens", json!(16), "max_output_tokens"),
+        ("/messages", "stop_sequences", json!(["END"]), "stop_sequences"),
+        ("/messages", "output_config", json!({"format": form}), "output_config.format"),
+    ] {
+        let mut body = match path {
+            "/responses" => json!({"model": "plain", "input": "hi"}),
+            "/messages" => json!({"model": "plain", "max_tokens": 100, "messages": chat["messages"]}),
+            _ => chat.clone(),
+        };
+        body[setting] = value;
+        let (status, problem) = problem(network.call(Method::POST, path).json(&body)).await;
+        let message = format!("the model plain does not support {param}");
+        let found = (status, &problem["code"], &problem["param"], &problem["message"]);
+        assert_eq!(found, (422, &json!("validation_error"), &json!(param), &json!(message)));
+    }
+    let models = network.get("/models").await;
+    let plain = models["data"].as_array().expect("a list").iter().find(|model| model["id"] == "plain");
+    assert_eq!(plain.expect("the model")["supported_sampling_parameters"], json!(["temperature"]));
+}
+
+#[tokio::test]
+async fn settings_without_effect_are_accepted_and_others_go_to_a_model_that_takes_them() {
+    let network = with_plain_model().await;
+    let mut island = Island::start(&network).await;
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    let values = json!({
+        "max_tokens": 100, "top_p": 1, "presence_penalty": 0.0, "stop": [], "logit_bias": {}, "logprobs": false,
+        "response_format": {"type": "text"}, "tools": [], "parallel_tool_calls": true, "reasoning_effort": "low",
+    });
+    let without_effect = values.as_object().expect("an object").clone();
+    let other = json!({"models": ["echo"], "max_tokens": 7}).as_object().expect("an object").clone();
+    for (settings, expected) in [
+        (without_effect, json!({"messages": messages})),
+        (other, json!({"messages": messages, "max_tokens": 7})),
+    ] {
+        let request = chat(&network, |body| {
+            body["model"] = json!("plain");
+            body.as_object_mut().expect("an object").extend(settings);
+        });
+        let (answer, ()) = tokio::join!(request.send(), async {
+            let assignment = island.take().await;
+            assert_eq!(assignment.input, expected);
+            island.send(assignment.key, assignment.first_event, vec![token("Hi")]).await;
+            island.end(assignment.key, assignment.first_event + 1, completed(7, 1)).await;
+        });
+        assert_eq!(answer.expect("answer").status(), StatusCode::OK);
+    }
+}
+
 /// A part of a call; the first one has its id and function.
 fn part(begins: bool, arguments: &str, text: &str) -> AttemptEvent {
     let part = CallDelta {
@@ -380,6 +452,7 @@ async fn arguments_of_a_call_arrive_as_they_are_written_and_go_on_elsewhere() {
         config.jobs.heartbeat_ms = 300;
         config.jobs.lease_ms = 1_000;
         config.jobs.stall_ms = 300;
+        add_input(config, "tools = { type = \"array\" }");
     };
     let network = Network::start_with(hasty).await;
     let mut island = Island::start(&network).await;

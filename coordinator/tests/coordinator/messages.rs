@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     island::{Island, completed, finished, token},
-    network::{ECHO, Events, Network},
+    network::{Events, Network, add_input},
 };
 
 fn request(network: &Network, change: impl FnOnce(&mut Value)) -> RequestBuilder {
@@ -91,11 +91,7 @@ async fn a_streamed_reply_begins_and_ends_each_block() {
 
 #[tokio::test]
 async fn the_stop_text_that_ended_a_reply_is_named() {
-    let network = Network::start_with(|config| {
-        let text = ECHO.replace("[input_schema.properties]", "[input_schema.properties]\nstop = { type = \"array\" }");
-        std::fs::write(config.catalogue.dir.join("echo.toml"), text).expect("cargo file");
-    })
-    .await;
+    let network = Network::start_with(|config| add_input(config, "stop = { type = \"array\" }")).await;
     let mut island = Island::start(&network).await;
     for stream in [false, true] {
         // An Island that names another text than those of the request is not believed.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::{
     answer,
     island::{Island, completed, finished, token},
-    network::{Event, Events, Network},
+    network::{Event, Events, Network, add_input},
     soon,
 };
 
@@ -202,7 +202,7 @@ async fn items_of_a_request_are_read_page_by_page() {
 
 #[tokio::test]
 async fn calls_and_their_results_continue_a_response() {
-    let network = Network::start().await;
+    let network = Network::start_with(|config| add_input(config, "tools = { type = \"array\" }")).await;
     let mut island = Island::start(&network).await;
     let call = json!({"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{\"at\":1}"}});
     let output = json!({"content": null, "tool_calls": [call]});

@@ -119,6 +119,26 @@ async fn a_job_may_ask_for_any_number_of_tokens() {
 }
 
 #[tokio::test]
+async fn the_stop_text_that_ended_a_reply_is_reported() {
+    let fixture = Fixture::named("llama");
+    let engine = load(&fixture).await.expect("loads");
+    let suite = suite(&fixture, Vec::new(), Value::Null, Vec::new());
+    let prompt = "the film was good";
+    let answer = fixture.answers.iter().find(|answer| answer.name == prompt).expect("the answer");
+    let whole = answer.output["text"].as_str().expect("a text");
+    let (begin, _) = whole.split_once("ly").expect("a stop text in it");
+    for (stop, expected, text) in
+        [(json!(["no such text", "ly"]), Some("ly"), begin), (json!("no such text"), None, whole)]
+    {
+        let mut input = answer.input.clone();
+        input["stop"] = stop;
+        let played = suite.play(&engine, &input).await;
+        let Outcome::Completed { stop_text, .. } = &played.outcome else { panic!("{:?}", played.outcome) };
+        assert_eq!((stop_text.as_deref(), played.text.as_str()), (expected, text));
+    }
+}
+
+#[tokio::test]
 async fn unknown_task_is_a_failure_of_the_host_with_the_known_tasks() {
     let mut fixture = Fixture::named("resnet");
     fixture.task = "chess".to_owned();

@@ -37,12 +37,14 @@ pub struct Answer {
     pub usage: Usage,
     /// Why generation ended, for tasks that generate text.
     pub finish_reason: Option<FinishReason>,
+    /// The stop text of the input that ended the text.
+    pub stop_text: Option<String>,
 }
 
 impl Answer {
     /// The result of a task that read `tokens` tokens and generated none.
     pub fn of(output: Value, tokens: u64) -> Self {
-        Self { output, usage: Usage::tokens(tokens, 0), finish_reason: None }
+        Self { output, usage: Usage::tokens(tokens, 0), finish_reason: None, stop_text: None }
     }
 }
 

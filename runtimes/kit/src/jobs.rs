@@ -115,8 +115,8 @@ impl<M: ?Sized + Send + Sync + 'static> Jobs<M> {
         // The event sink closes before the outcome is visible.
         drop(counted);
         match answered {
-            Ok(Ok(Answer { output, usage, finish_reason })) => {
-                Outcome::Completed { usage, output: Some(output), finish_reason, stop_text: None }
+            Ok(Ok(Answer { output, usage, finish_reason, stop_text })) => {
+                Outcome::Completed { usage, output: Some(output), finish_reason, stop_text }
             }
             Ok(Err(error)) => Outcome::Failed { failure: error.into(), usage: used },
             Err(_) => Outcome::failed(EngineError::new(ErrorKind::Crashed, "the engine broke down").into()),

@@ -111,7 +111,11 @@ impl Request {
         let asked = fields.whole("max_completion_tokens")?.or(fields.whole("max_tokens")?);
         let offer =
             Offer::read(fields.0).map_err(|Wrong { field, must }| RequestError::Field { field, must })?;
-        let schema = offer.as_ref().and_then(Offer::forced_schema).or(schema(&fields)?);
+        let form = schema(&fields)?;
+        let schema = match &offer {
+            Some(offer) => offer.reply_schema(form.as_ref()),
+            None => form,
+        };
         let (thinking, max_reasoning_tokens) = thinking(&fields)?;
         let mut media = Vec::new();
         let text = fields.text("raw_prompt")?;

@@ -89,8 +89,11 @@ impl Offer {
         tool.pointer("/function/parameters")
     }
 
-    /// The schema that the whole reply must match, if it must be a call.
-    pub fn forced_schema(&self) -> Option<Value> {
+    /// The schema that the whole reply must match: that of a call, if it must be one; the required `form` or any call, if it may be one.
+    pub fn reply_schema(&self, form: Option<&Value>) -> Option<Value> {
+        if self.choice == Choice::Auto {
+            return form.map(|form| json!({ "anyOf": [moved(form, "#/anyOf/0"), self.any_call()] }));
+        }
         let wanted = |tool: &&Value| match &self.choice {
             Choice::Auto => false,
             Choice::Required => true,
@@ -102,6 +105,12 @@ impl Offer {
             1 => calls.into_iter().next(),
             _ => Some(json!({ "anyOf": calls })),
         }
+    }
+
+    /// The schema of a call of any function. Arguments are not restricted, as in replies without a required form.
+    fn any_call(&self) -> Value {
+        let names: Vec<&str> = self.tools.iter().filter_map(name_of).collect();
+        call(&json!({ "enum": names }), &json!({ "type": "object" }))
     }
 
     /// The functions as text, for a model whose template does not support them.
@@ -122,15 +131,36 @@ fn name_of(tool: &Value) -> Option<&str> {
 fn call_schema(tool: &Value) -> Value {
     let function = &tool["function"];
     let arguments = function.get("parameters").filter(|schema| schema.is_object()).cloned();
+    call(&json!({ "const": function["name"] }), &arguments.unwrap_or_else(|| json!({ "type": "object" })))
+}
+
+/// The schema of a call whose name and arguments match these.
+fn call(name: &Value, arguments: &Value) -> Value {
     json!({
         "type": "object",
-        "properties": {
-            "name": { "const": function["name"] },
-            "arguments": arguments.unwrap_or_else(|| json!({ "type": "object" })),
-        },
+        "properties": { "name": name, "arguments": arguments },
         "required": ["name", "arguments"],
         "additionalProperties": false,
     })
+}
+
+/// A schema as a part of another one at this place: references within it lead there.
+fn moved(schema: &Value, place: &str) -> Value {
+    match schema {
+        Value::Array(list) => Value::Array(list.iter().map(|part| moved(part, place)).collect()),
+        Value::Object(map) => {
+            let part = |(name, part): (&String, &Value)| {
+                let target = part.as_str().filter(|_| name == "$ref").and_then(|text| text.strip_prefix('#'));
+                let moved = match target {
+                    Some(target) => Value::String(format!("{place}{target}")),
+                    None => moved(part, place),
+                };
+                (name.clone(), moved)
+            };
+            Value::Object(map.iter().map(part).collect())
+        }
+        other => other.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -151,11 +181,25 @@ mod tests {
         assert_eq!(read(&json!({"tools": []})), Ok(None));
         assert_eq!(read(&json!({"tools": weather(), "tool_choice": "none"})), Ok(None));
         let auto = read(&json!({"tools": weather()})).expect("valid").expect("offered");
-        assert_eq!((auto.choice.clone(), auto.forced_schema()), (Choice::Auto, None));
+        assert_eq!((auto.choice.clone(), auto.reply_schema(None)), (Choice::Auto, None));
         let named =
             json!({"tools": weather(), "tool_choice": {"type": "function", "function": {"name": "weather"}}});
-        let forced = read(&named).expect("valid").expect("offered").forced_schema().expect("a schema");
-        assert_eq!(forced["properties"]["name"]["const"], "weather");
+        let named = read(&named).expect("valid").expect("offered");
+        for form in [None, Some(&json!({"type": "string"}))] {
+            let forced = named.reply_schema(form).expect("a schema");
+            assert_eq!(forced["properties"]["name"]["const"], "weather");
+        }
+    }
+
+    #[test]
+    fn a_reply_that_may_be_a_call_has_the_required_form_or_is_one() {
+        let offer = read(&json!({"tools": weather()})).expect("valid").expect("offered");
+        let form =
+            json!({"$defs": {"mood": {"enum": ["calm"]}}, "properties": {"mood": {"$ref": "#/$defs/mood"}}});
+        let schema = offer.reply_schema(Some(&form)).expect("a schema");
+        assert_eq!(schema["anyOf"][0]["properties"]["mood"]["$ref"], "#/anyOf/0/$defs/mood");
+        assert_eq!(schema["anyOf"][0]["$defs"], form["$defs"]);
+        assert_eq!(schema["anyOf"][1]["properties"]["name"]["enum"], json!(["weather"]));
     }
 
     #[test]

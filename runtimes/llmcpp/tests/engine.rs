@@ -497,6 +497,36 @@ async fn a_reply_with_a_schema_continues_after_any_part_of_it() {
     assert_eq!((failure.fault, failure.code), (Fault::Host, FailureCode::InternalError));
 }
 
+/// What is delivered decides which of the two the reply is: the grammar allows nothing else.
+#[tokio::test]
+async fn a_reply_with_a_schema_may_be_a_call() {
+    let engine = engine(1).await;
+    let schema = json!({
+        "type": "object",
+        "$defs": { "mood": { "enum": ["calm", "wild"] } },
+        "properties": { "mood": { "$ref": "#/$defs/mood" } },
+        "required": ["mood"],
+        "additionalProperties": false,
+    });
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": schema } });
+    let tools = json!([{ "type": "function", "function": { "name": "weather" } }]);
+    let input =
+        json!({ "prompt": "How is it?", "max_tokens": 120, "tools": tools, "response_format": format });
+    let called = fixture().play_on(&engine, &input, "{\"name\": \"weather\", \"arguments\": {}").await;
+    let Outcome::Completed { output: Some(output), .. } = &called.outcome else {
+        panic!("{:?}", called.outcome)
+    };
+    assert_eq!(output["tool_calls"][0]["function"], json!({ "name": "weather", "arguments": "{}" }));
+    assert_eq!(finish(&called), FinishReason::ToolCalls);
+    let before = "{\"mood\"";
+    let formed = fixture().play_on(&engine, &input, before).await;
+    let reply: Value = serde_json::from_str(&format!("{before}{}", formed.text)).expect("JSON");
+    assert!(["calm", "wild"].contains(&reply["mood"].as_str().expect("a text")), "{reply}");
+    assert_eq!(finish(&formed), FinishReason::Stop);
+    let other = fixture().play_on(&engine, &input, "{\"name\": \"other\"").await;
+    assert!(matches!(other.outcome, Outcome::Failed { .. }), "{}", other.text);
+}
+
 #[tokio::test]
 async fn a_required_call_continues_after_any_part_of_it() {
     let engine = engine(1).await;

@@ -1,12 +1,7 @@
 //! What operators did.
 
 use axum::response::Response;
-use island_protocol::{
-    credits::MicroCredits,
-    ids::{AccountId, HostId, JobId},
-    time::Timestamp,
-};
-use serde::Deserialize;
+use island_protocol::api::admin::AuditEntry;
 
 use super::{Operator, account_id};
 use crate::{
@@ -17,20 +12,6 @@ use crate::{
 };
 
 const PAGE: &str = "/console/admin/audit-log";
-
-/// What is shown of an `AuditEntry`. A newer coordinator may have written actions that this console has no text for.
-#[derive(Debug, Deserialize)]
-struct Entry {
-    created_at: Timestamp,
-    actor: Option<AccountId>,
-    action: String,
-    account: AccountId,
-    host: Option<HostId>,
-    job: Option<JobId>,
-    subject: Option<String>,
-    amount: Option<MicroCredits>,
-    reason: String,
-}
 
 /// `GET /console/admin/audit-log`.
 pub(super) async fn list(Operator(member): Operator) -> Response {
@@ -43,12 +24,12 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
     if !account.is_empty() {
         add_parameter(&mut path, "account", &id);
     }
-    let page = match member.visit.api.page::<Entry>(&path).await {
+    let page = match member.visit.api.page::<AuditEntry>(&path).await {
         Ok(page) => page,
         Err(failure) => return member.failed(failure, "/console/admin"),
     };
     let short = |id: String| id.chars().take(8).collect::<String>();
-    let row = |entry: &Entry| {
+    let row = |entry: &AuditEntry| {
         let action = entry.action.as_str();
         let about = match (&entry.subject, entry.host, entry.job) {
             (Some(subject), _, _) => Cell::Code(subject.clone()),

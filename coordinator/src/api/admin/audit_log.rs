@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::api::{Page, PageMeta};
+use island_protocol::api::{Page, PageMeta, admin::AuditEntry};
 
 use super::account_of_query;
 use crate::{
     api::{Api, ApiError, auth::Operator, query::Query},
-    storage::audit::{self, StoredEntry},
+    storage::audit,
 };
 
 /// What operators did, newest first.
@@ -16,7 +16,7 @@ pub(in crate::api) async fn list(
     State(api): State<Arc<Api>>,
     Operator(_): Operator,
     query: Query,
-) -> Result<Json<Page<StoredEntry>>, ApiError> {
+) -> Result<Json<Page<AuditEntry>>, ApiError> {
     let requested = query.page()?;
     let account = account_of_query(&query)?;
     let reader = api.execution.context().store.reader();

@@ -60,7 +60,10 @@ fn usable(api: &Api, account: AccountId, catalogue: &Catalogue, chat: &Chat) -> 
     let mut usable = HashMap::new();
     let allowed = Allowed::of(api, account, &chat.preferences);
     let suits = |cargo: &&Arc<Cargo>| {
-        cargo.is_chat() && (cargo.sees() || !chat.has_images) && (cargo.takes_sounds() || !chat.has_sounds)
+        cargo.is_chat()
+            && (cargo.sees() || !chat.has_images)
+            && (cargo.takes_sounds() || !chat.has_sounds)
+            && chat.setting_without_use(cargo).is_none()
     };
     for cargo in catalogue.own().filter(suits) {
         let nearest = allowed.nearest(cargo);

@@ -15,11 +15,11 @@ pub(in crate::api) async fn count(api: &Arc<Api>, caller: Caller, chat: &Chat) -
     let mut refusal = None;
     for cargo in choose::candidates(api, caller.account, chat)? {
         let counted = async {
-            chat.check(&cargo)?;
             if !cargo.takes(COUNTS) {
                 let message = format!("the model {} does not count tokens", cargo.entry.slug);
                 return Err(ApiError::field(Code::ValidationError, "model", message));
             }
+            chat.check(&cargo)?;
             let mut input = chat.input_for(&cargo, 0);
             input.insert(COUNTS.to_owned(), true.into());
             // Agents of earlier versions write a reply: one token is the shortest.

@@ -33,6 +33,10 @@ const OPTIONS: [&str; 15] = [
     "logprobs",
     "top_logprobs",
 ];
+/// The name of `max_tokens` in newer requests.
+const NEWER_NAMES: Names = &[("max_tokens", "max_completion_tokens")];
+/// The name of `top_logprobs` in requests that continue a text.
+const NAMES_OF_TEXT: Names = &[("top_logprobs", "logprobs")];
 /// Maximum number of pictures in one conversation.
 const MAX_IMAGES: usize = 16;
 /// Maximum number of sounds in one conversation.
@@ -48,6 +52,9 @@ const SOUNDS: [(&str, &str); 5] = [
 /// How the addresses of pictures begin.
 const IMAGE_DATA: [&str; 3] =
     ["data:image/png;base64,", "data:image/jpeg;base64,", "data:image/webp;base64,"];
+
+/// Names of settings as inputs, and in the requests of one API where they differ.
+pub(in crate::api) type Names = &'static [(&'static str, &'static str)];
 
 /// A chat request, mapped to the names of inputs.
 #[derive(Debug)]
@@ -71,6 +78,8 @@ pub(in crate::api) struct Chat {
     max_tokens: Option<u64>,
     /// Settings and tools, by name.
     options: Map<String, Value>,
+    /// Their names in the request.
+    names: Names,
 }
 
 /// What is continued.
@@ -112,6 +121,7 @@ impl Chat {
         let mut settings = json!(request);
         let known = OPTIONS.map(|name| (name.to_owned(), settings[name].take()));
         options.extend(known.into_iter().filter(|(_, value)| !value.is_null()));
+        let names: Names = if request.max_completion_tokens.is_some() { NEWER_NAMES } else { &[] };
         Ok(Self {
             models: [request.model].into_iter().chain(request.models.unwrap_or_default()).collect(),
             preferences: request.preferences.unwrap_or_default(),
@@ -127,7 +137,13 @@ impl Chat {
             ),
             max_tokens: request.max_completion_tokens.or(request.max_tokens),
             options,
+            names,
         })
+    }
+
+    /// The chat of another API, whose requests have these names.
+    pub(in crate::api) fn named(self, names: Names) -> Self {
+        Self { names, ..self }
     }
 
     /// Maps a request that continues a text.
@@ -155,6 +171,7 @@ impl Chat {
             source: Source::Text { before, after },
             max_tokens: request.max_tokens,
             options,
+            names: NAMES_OF_TEXT,
         })
     }
 
@@ -170,10 +187,25 @@ impl Chat {
         if matches!(self.source, Source::Text { .. }) && !cargo.takes("raw_prompt") {
             return Err(invalid("model", format!("the model {slug} does not continue texts")));
         }
-        if self.logprobs && !cargo.takes("logprobs") {
-            return Err(invalid("logprobs", format!("the model {slug} does not report probabilities")));
+        if let Some(setting) = self.setting_without_use(cargo) {
+            let other_name = self.names.iter().find(|(input, _)| *input == setting);
+            let name = other_name.map_or(setting, |&(_, name)| name);
+            return Err(invalid(name, format!("the model {slug} does not support {name}")));
         }
         Ok(())
+    }
+
+    /// The first setting that the Cargo does not take and whose value would change the reply.
+    pub(super) fn setting_without_use(&self, cargo: &Cargo) -> Option<&str> {
+        // The limit of the Cargo holds in any case.
+        let limit = cargo.spec.limits.max_tokens;
+        let is_lower = self.max_tokens.is_some_and(|tokens| limit == 0 || tokens < limit);
+        if is_lower && !cargo.takes("max_tokens") {
+            return Some("max_tokens");
+        }
+        let mut options = self.options.iter();
+        let found = options.find(|(name, value)| !cargo.takes(name) && has_effect(name, value));
+        found.map(|(name, _)| name.as_str())
     }
 
     /// The identities of the conversation's beginnings for an account, the whole one first.
@@ -183,8 +215,8 @@ impl Chat {
         conversation::beginnings(account, cargo, &messages)
     }
 
-    /// The input of the job for one of the replies: a conversation if the Cargo takes one, otherwise one prompt. Settings that the Cargo does not have are
-    /// left out, and `max_tokens` is at most the Cargo's limit.
+    /// The input of the job for one of the replies: a conversation if the Cargo takes one, otherwise one prompt. Settings that the Cargo does not take are
+    /// left out, because [`Self::check`] accepts them only if they have no effect, and `max_tokens` is at most the Cargo's limit.
     pub(super) fn input_for(&self, cargo: &Cargo, reply: u32) -> Map<String, Value> {
         let mut input = Map::new();
         match &self.source {
@@ -211,6 +243,26 @@ impl Chat {
             input.insert("seed".to_owned(), seed.wrapping_add(reply.into()).into());
         }
         input
+    }
+}
+
+/// Whether a setting changes the replies of a model that has it. Clients send the values that do not, too.
+fn has_effect(name: &str, value: &Value) -> bool {
+    match name {
+        // A model that does not take them does not reason.
+        "reasoning_effort" | "max_reasoning_tokens" => false,
+        // OpenAI's models without a choice of these accept the default values, too.
+        "temperature" | "top_p" | "repetition_penalty" => value.as_f64() != Some(1.0),
+        "presence_penalty" | "frequency_penalty" | "min_p" | "top_k" | "top_logprobs" => {
+            value.as_f64() != Some(0.0)
+        }
+        "logprobs" => value.as_bool() != Some(false),
+        "parallel_tool_calls" => value.as_bool() != Some(true),
+        "tool_choice" => value.as_str() != Some("auto"),
+        "response_format" => value["type"] != "text",
+        "stop" => value.as_array().is_none_or(|texts| !texts.is_empty()),
+        "logit_bias" => value.as_object().is_none_or(|biases| !biases.is_empty()),
+        _ => true,
     }
 }
 

@@ -7,7 +7,14 @@ use island_protocol::{
 };
 use serde_json::{Value, json};
 
-use crate::api::ApiError;
+use crate::api::{ApiError, chat::request::Names};
+
+/// Settings with other names than in the chat API.
+pub(super) const NAMES: Names = &[
+    ("stop", "stop_sequences"),
+    ("response_format", "output_config.format"),
+    ("parallel_tool_calls", "tool_choice.disable_parallel_tool_use"),
+];
 
 /// The chat request that means the same.
 pub(super) fn chat(request: MessagesRequest) -> Result<ChatRequest, ApiError> {
@@ -23,12 +30,6 @@ pub(super) fn chat(request: MessagesRequest) -> Result<ChatRequest, ApiError> {
     }
     let OutputConfig { effort, format } = request.output_config.unwrap_or_default();
     let (reasoning_effort, reasoning) = thinking(request.thinking, effort);
-    let may_call = request.tools.as_ref().is_some_and(|tools| !tools.is_empty())
-        && request.tool_choice.as_ref().is_none_or(|choice| choice.kind == "auto");
-    if format.is_some() && may_call {
-        // The form holds for every reply, and a call does not have it.
-        return Err(invalid("output_config.format", "absent where the model may call a tool"));
-    }
     let tools =
         request.tools.map(|tools| tools.into_iter().enumerate().map(function).collect::<Result<_, _>>());
     let at_most_one_call = request.tool_choice.as_ref().and_then(|choice| choice.disable_parallel_tool_use);
@@ -341,22 +342,14 @@ mod tests {
     }
 
     #[test]
-    fn a_form_is_refused_where_the_model_may_call_a_tool() {
-        let of = |choice: Value| {
-            let body = json!({
-                "model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}],
-                "tools": [{"name": "look", "input_schema": {"type": "object"}}], "tool_choice": choice,
-                "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
-            });
-            let converted = chat(serde_json::from_value(body).expect("a request"));
-            converted.map(drop).map_err(|error| error.body().error.param)
-        };
-        for choice in [Value::Null, json!({"type": "auto"})] {
-            assert_eq!(of(choice), Err(Some("output_config.format".to_owned())));
-        }
-        for choice in ["any", "none"] {
-            assert_eq!(of(json!({"type": choice})), Ok(()), "{choice}");
-        }
+    fn a_reply_with_a_form_may_be_a_call() {
+        let converted = convert(json!({
+            "model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}],
+            "tools": [{"name": "look", "input_schema": {"type": "object"}}],
+            "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
+        }));
+        assert_eq!(converted["response_format"]["type"], "json_schema");
+        assert_eq!(converted["tools"][0]["function"]["name"], "look");
     }
 
     #[test]

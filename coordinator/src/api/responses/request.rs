@@ -7,8 +7,11 @@ use island_protocol::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::api::ApiError;
+use crate::api::{ApiError, chat::request::Names};
 
+/// Settings with other names than in the chat API.
+pub(super) const NAMES: Names =
+    &[("max_tokens", "max_output_tokens"), ("response_format", "text.format"), ("logprobs", "include")];
 /// Entry of `include` that requests probabilities.
 const LOGPROBS: &str = "message.output_text.logprobs";
 

@@ -69,6 +69,12 @@ type = ["string", "object"]
 input = { prompt = "hello" }
 "#;
 
+/// The chat Cargo with one more input, a line of its schema.
+pub(crate) fn add_input(config: &Config, input: &str) {
+    let text = ECHO.replace("[input_schema.properties]", &format!("[input_schema.properties]\n{input}"));
+    fs::write(config.catalogue.dir.join("echo.toml"), text).expect("cargo file");
+}
+
 /// A Cargo whose output is an object.
 pub(crate) const COUNT: &str = r#"
 slug = "count"

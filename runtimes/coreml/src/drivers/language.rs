@@ -177,11 +177,12 @@ impl Pipeline for Writer {
             written => Some(written?),
         };
         let (count, has_stopped) = (reply.count(), stopped.get());
+        let stop_text = reply.found().map(str::to_owned);
         let text = reply.end()?;
         let has_ended = has_stopped || written.is_some_and(|written| written.has_ended);
         let reason = if has_ended { FinishReason::Stop } else { FinishReason::Length };
         let usage = Usage::tokens(prompt.len() as u64, count);
-        Ok(Answer { output: text.into(), usage, finish_reason: Some(reason) })
+        Ok(Answer { output: text.into(), usage, finish_reason: Some(reason), stop_text })
     }
 
     fn graphs(&self) -> Vec<String> {

@@ -400,6 +400,7 @@ impl Whisper {
             output,
             usage: Usage::tokens(total.prompt_tokens, total.written),
             finish_reason: Some(finish),
+            stop_text: None,
         })
     }
 }

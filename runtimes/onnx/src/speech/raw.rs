@@ -108,6 +108,7 @@ impl Transcriber for Raw {
             output: json!({ "text": stream.finish()?, "duration": duration }),
             usage: Usage::tokens(begin.len() as u64, written.tokens.len() as u64),
             finish_reason: Some(if written.has_ended { FinishReason::Stop } else { FinishReason::Length }),
+            stop_text: None,
         })
     }
 }

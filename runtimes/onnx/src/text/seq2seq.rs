@@ -245,6 +245,7 @@ impl Pipeline for Rewriter {
             output: json!({ "text": text }),
             usage: Usage::tokens(source.len() as u64, written.tokens.len() as u64),
             finish_reason: Some(if written.has_ended { FinishReason::Stop } else { FinishReason::Length }),
+            stop_text: None,
         })
     }
 

@@ -113,7 +113,7 @@ impl Generated {
     /// The output for this text.
     pub fn answer(&self, output: Value) -> Answer {
         let reason = if self.has_ended { FinishReason::Stop } else { FinishReason::Length };
-        Answer { output, usage: Usage::tokens(0, self.count), finish_reason: Some(reason) }
+        Answer { output, usage: Usage::tokens(0, self.count), finish_reason: Some(reason), stop_text: None }
     }
 }
 

@@ -16,6 +16,8 @@ pub(super) struct Stops<'s> {
     unsaid: u32,
     count: u64,
     stopped: Rc<Cell<bool>>,
+    /// The stop sequence that was generated.
+    found: Option<&'s str>,
 }
 
 impl<'s> Stops<'s> {
@@ -31,12 +33,18 @@ impl<'s> Stops<'s> {
             unsaid: 0,
             count: 0,
             stopped: Rc::default(),
+            found: None,
         }
     }
 
     /// Whether a stop sequence was generated.
     pub(super) fn flag(&self) -> Rc<Cell<bool>> {
         Rc::clone(&self.stopped)
+    }
+
+    /// The stop sequence that was generated.
+    pub(super) fn found(&self) -> Option<&str> {
+        self.found
     }
 
     /// Number of generated tokens.
@@ -51,10 +59,11 @@ impl<'s> Stops<'s> {
         if self.ends.contains(&token) {
             return;
         }
-        let (tokens, endings, stopped) = (self.tokens, self.endings, &self.stopped);
+        let (tokens, endings, stopped, found) = (self.tokens, self.endings, &self.stopped, &mut self.found);
         let certain = |text: &str| {
-            if let Some(at) = first_stop(endings, text) {
+            if let Some((at, stop)) = first_stop(endings, text) {
                 stopped.set(true);
+                *found = Some(stop);
                 return at;
             }
             let steady = tokens.steady(text);
@@ -86,10 +95,13 @@ impl<'s> Stops<'s> {
     }
 }
 
-/// Start of the stop sequence that ends first, however the text is split into tokens.
-fn first_stop(stops: &[String], text: &str) -> Option<usize> {
-    let found = stops.iter().filter_map(|stop| text.find(stop.as_str()).map(|at| (at + stop.len(), at)));
-    found.min().map(|(_, at)| at)
+/// The stop sequence that ends first, however the text is split into tokens, and its start.
+fn first_stop<'s>(stops: &'s [String], text: &str) -> Option<(usize, &'s str)> {
+    let found = stops.iter().filter_map(|stop| {
+        let at = text.find(stop.as_str())?;
+        Some((at + stop.len(), at, stop.as_str()))
+    });
+    found.min().map(|(_, at, stop)| (at, stop))
 }
 
 /// Number of bytes at the end of a text that could begin a stop sequence.
@@ -105,7 +117,7 @@ mod tests {
     #[test]
     fn of_two_stop_sequences_the_one_that_ends_first_counts() {
         let stops = ["b", "abc"].map(str::to_owned);
-        assert_eq!(first_stop(&stops, "xabc"), Some(2));
+        assert_eq!(first_stop(&stops, "xabc"), Some((2, "b")));
         assert_eq!(first_stop(&stops, "xac"), None);
     }
 
