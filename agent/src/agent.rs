@@ -165,7 +165,9 @@ impl Agent {
             Arc::clone(&internet),
         );
         let meter = Arc::new(Meter::new(
-            Gpus::here(&state, &runtimes.devices()).with_own(runtimes.own_processes()),
+            Gpus::here(&state, &runtimes.devices())
+                .with_own(runtimes.own_processes())
+                .with_rules(config.policy.gpu.clone()),
             config.cache_dir(),
         ));
         meter.sample().await;

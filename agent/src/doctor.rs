@@ -92,7 +92,8 @@ pub fn text(findings: &[Finding], width: Option<usize>) -> String {
 /// Checks everything.
 pub async fn examine(config: &Config) -> Vec<Finding> {
     let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &config.containers).await;
-    let gpus = Gpus::here_read_only(&config.state_dir, &runtimes.devices()).poll(Instant::now());
+    let gpus = Gpus::here_read_only(&config.state_dir, &runtimes.devices());
+    let gpus = gpus.with_rules(config.policy.gpu.clone()).poll(Instant::now());
     let found = inventory::discover(&gpus, runtimes.report(&gpus.cards), runtimes.sandbox());
     let mut findings = machine(&found);
     findings.extend(graphics(&config.policy.gpu, &gpus));
@@ -180,7 +181,10 @@ fn graphic(rules: &[GpuRule], card: &Card) -> Finding {
     let (seen, limits) = (&card.seen, gpus::limits(rules, card));
     let mut detail = format!("{}, {} MB, {}", seen.name, seen.vram_mb, seen.id);
     let rules = [
-        limits.max_vram_mb.map(|limit| format!("at most {limit} MB for jobs")),
+        limits.max_vram_mb.map(|limit| {
+            let whatever = if card.by_limit { ", whatever other programs use" } else { "" };
+            format!("at most {limit} MB for jobs{whatever}")
+        }),
         limits.max_temperature_c.map(|limit| format!("paused at {limit} °C")),
         limits.max_power_w.map(|limit| format!("paused at {limit} W")),
         limits.never.then(|| "never used for jobs".to_owned()),
@@ -407,5 +411,25 @@ mod tests {
         assert_eq!(graphics(&[], &without)[0].good, None, "a machine without a GPU has no problem");
         let excluded = graphics(&[GpuRule { never: true, ..rule("0") }], &view);
         assert_eq!(excluded[0].good, None, "a GPU that is not offered does not have to work");
+    }
+
+    #[test]
+    fn a_gpu_whose_limit_decides_is_shown_as_such() {
+        let mut card = card(0, Vendor::Intel, 16_000, Err("it is hidden".into()), None);
+        let rule = GpuRule {
+            gpu: "0".parse().expect("a name"),
+            never: false,
+            max_vram_mb: Some(12_000),
+            max_temperature_c: None,
+            max_power_w: None,
+        };
+        card.by_limit = gpus::is_by_limit(std::slice::from_ref(&rule), &card);
+        let finding = graphic(&[rule], &card);
+        assert_eq!(finding.good, Some(true));
+        assert!(
+            finding.detail.contains("at most 12000 MB for jobs, whatever other programs use"),
+            "{finding}"
+        );
+        assert!(finding.detail.contains("memory in use: it is hidden"), "{finding}");
     }
 }

@@ -11,7 +11,7 @@ pub struct VramUser<K> {
     pub id: K,
     /// Running and queued jobs.
     pub jobs: u32,
-    /// Measured GPU memory, megabytes.
+    /// GPU memory, megabytes: measured, or all that was granted where nothing measures it.
     pub used_mb: u64,
     /// Requirement of its Cargo, megabytes.
     pub required_mb: u64,

@@ -68,7 +68,7 @@ if [ "${1:-}" = cuda ]; then
     control island-agent-cuda "island-agent (>= $version)" "CUDA for an Island's language models
  With this module llama.cpp runs on NVIDIA GPUs from Turing on through CUDA
  instead of Vulkan. Needs a driver of version 525 or later and the libraries
- of CUDA 12." "libcublas12, libcudart12"
+ of CUDA 12." "libcublas12 (>= 12.4), libcudart12 (>= 12.4)"
     exit
 fi
 

@@ -36,7 +36,7 @@ closed=$(find "$work"/*/ \( -type d ! -perm -0555 -o -type f ! -perm -0444 \) -p
 for engine in container coreml diffusers llmcpp onnx wasm; do
     [ -x "$agent/usr/lib/island/island-worker-$engine" ] || fail "island-agent lacks the engine $engine"
 done
-for file in backends/vulkan/libggml-vulkan.so libonnxruntime.so libonnxruntime_providers_webgpu.so island-forwarder; do
+for file in backends/vulkan/{libggml-vulkan.so,version} libonnxruntime.so libonnxruntime_providers_webgpu.so island-forwarder; do
     [ -f "$agent/usr/lib/island/$file" ] || fail "island-agent lacks $file"
 done
 compgen -G "$agent/usr/lib/island/backends/libggml-cpu*.so" >/dev/null || fail "island-agent has no module for the processor"

@@ -11,7 +11,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use crate::cargo::{CargoSpec, RuntimeType};
+use crate::{
+    artifact::Artifact,
+    cargo::{CargoSpec, RuntimeType},
+};
 
 /// GPU memory that a driver uses per process and GPU in addition to the engine's own, megabytes.
 pub const DRIVER_MB: u64 = 384;
@@ -21,6 +24,8 @@ const SPLIT_MB: u64 = 512;
 /// Main memory of a worker whose model is on GPUs: a constant, megabytes, and one part in this number of the Cargo's requirement.
 const HOST_MB: u64 = 512;
 const HOST_PART: u64 = 16;
+/// Name of the file of a language model that turns pictures and sounds into embeddings. The engine keeps it in main memory.
+const PROJECTOR: &str = "mmproj";
 /// Less than one part in this number of a model is not offloaded: it would take GPU memory without a gain in speed.
 const LEAST_PART: u64 = 8;
 
@@ -159,10 +164,17 @@ fn ram_beside(cargo: &CargoSpec, offloaded_mb: u64) -> u64 {
         // Programs use GPU memory in addition to main memory.
         return ram_mb;
     }
-    let host = (HOST_MB + ram_mb / HOST_PART).min(ram_mb);
+    let host = (HOST_MB + ram_mb / HOST_PART).saturating_add(projector_mb(cargo)).min(ram_mb);
     let kept = u128::from(vram_mb.saturating_sub(offloaded_mb));
     let rest = (u128::from(ram_mb - host) * kept).div_ceil(u128::from(vram_mb));
     host + rest as u64
+}
+
+/// Megabytes of a language model that never are on a GPU, as far as they are known.
+fn projector_mb(cargo: &CargoSpec) -> u64 {
+    let is_projector = |file: &&Artifact| cargo.runtime_type == RuntimeType::Llmcpp && file.name == PROJECTOR;
+    let bytes = cargo.artifacts.iter().filter(is_projector).filter_map(|file| file.size_bytes);
+    bytes.map(|bytes| bytes.div_ceil(1 << 20)).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -212,6 +224,26 @@ mod tests {
         assert_eq!(on_gpu, Need { ram_mb: 512 + 1230, vram: [(0, 19_690)].into() });
         assert_eq!(on_gpu.offload(&large), Offload::Whole);
         assert_eq!(fit(&large, 12_000, &free(&[])), Err(Shortage::Ram(19_690)));
+    }
+
+    #[test]
+    fn a_projector_stays_in_main_memory() {
+        let file = |name: &str, mb: Option<u64>| Artifact {
+            name: name.to_owned(),
+            url: "file://a".to_owned(),
+            sha256: None,
+            size_bytes: mb.map(|mb| mb << 20),
+        };
+        let ram_mb = |kind, artifacts: Vec<Artifact>| {
+            let sees = CargoSpec { artifacts, ..cargo(kind, 4610, 4610) };
+            need(&sees, &free(&[8000])).ram_mb
+        };
+        let host = 512 + 4610 / 16;
+        let both = || vec![file("model", Some(2375)), file("mmproj", Some(812))];
+        assert_eq!(ram_mb(RuntimeType::Llmcpp, both()), host + 812);
+        assert_eq!(ram_mb(RuntimeType::Llmcpp, vec![file("mmproj", None)]), host, "of unknown size");
+        assert_eq!(ram_mb(RuntimeType::Llmcpp, vec![file("mmproj", Some(9000))]), 4610, "at most all of it");
+        assert_eq!(ram_mb(RuntimeType::Onnx, both()), host, "another engine has none");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::{
 ///
 /// Devices are matched by PCI address, so one GPU under several interfaces is one GPU. A device without an address is the machine's only GPU,
 /// if it has only one and the engine names no second one without an address. An instance of a GPU that is split has the GPU's address; the
-/// first one stands for all.
+/// first one stands for all. On a GPU of which no worker is granted memory no models run.
 pub fn card_of<'c>(device: &Device, devices: &[Device], cards: &'c [Card]) -> Option<&'c Card> {
     matching(device, devices, cards).next()
 }
@@ -41,7 +41,7 @@ fn matching<'c>(
     let names: BTreeSet<&str> = devices.iter().filter(nameless).map(|device| device.name.as_str()).collect();
     let is_only_one = real == 1 && names.len() == 1;
     let (is_cpu, is_software, has_address) = (device.is_cpu(), device.is_software, device.address.is_some());
-    cards.iter().filter(move |card| match is_software {
+    cards.iter().filter(|card| card.is_granted()).filter(move |card| match is_software {
         _ if is_cpu => false,
         true => is_emulated(card),
         false if is_emulated(card) => false,
@@ -89,6 +89,19 @@ mod tests {
         assert_eq!(owned(&[one(), Device::cpu()], &gpus(&[0])), [0]);
         assert!(owned(&[one()], &gpus(&[0, 1])).is_empty(), "it may be either");
         assert!(owned(&[one(), device("webgpu", "B", None)], &gpus(&[0])).is_empty(), "either may be it");
+    }
+
+    #[test]
+    fn a_gpu_of_which_no_memory_is_granted_is_not_used() {
+        let mut cards = gpus(&[0, 1]);
+        cards[1].seen.used_mb = Err("programs of other users are not visible".into());
+        let devices =
+            [device("vulkan", "A", Some("0000:00:00.0")), device("vulkan", "B", Some("0000:01:00.0"))];
+        assert_eq!(owned(&devices, &cards), [0]);
+        assert_eq!(used(&devices, &cards).count(), 1);
+        assert!(owned(&[device("webgpu", "A", None)], &cards).is_empty(), "it may be either");
+        cards[1].by_limit = true;
+        assert_eq!(owned(&devices, &cards), [0, 1], "its owner allows an amount");
     }
 
     #[test]

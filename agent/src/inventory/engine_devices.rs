@@ -101,6 +101,10 @@ impl UsedDevice {
 
 /// What the engine's probe reports about the interfaces that could use this GPU, otherwise the driver that is probably missing.
 fn reason(report: &ProbeReport, card: &Card) -> String {
+    // Whatever the engine finds, no worker is granted any of it.
+    if let Some(reason) = why_nothing_is_granted(card) {
+        return reason;
+    }
     let concerns = |key: &str| {
         let name = key.strip_prefix(MODULE).unwrap_or(key);
         let is_about_gpus = key.starts_with(MODULE) || INTERFACES.contains(&name);
@@ -118,6 +122,22 @@ fn reason(report: &ProbeReport, card: &Card) -> String {
         Vendor::Apple | Vendor::Software => "this build of the engine cannot use it",
     };
     format!("it finds no such device; {cure}")
+}
+
+/// Why no worker is granted memory of a GPU, if so, with the rule of its owner that changes it.
+fn why_nothing_is_granted(card: &Card) -> Option<String> {
+    let unknown = card.seen.used_mb.as_ref().err().filter(|_| !card.is_granted())?;
+    let reason = format!("its memory in use is unknown: {unknown}");
+    let Card { index, seen, .. } = card;
+    if seen.vendor != Vendor::Intel {
+        return Some(reason);
+    }
+    // The rest is enough for a desktop.
+    let most_mb = seen.vram_mb - seen.vram_mb / 8;
+    Some(format!(
+        "{reason}; to allow jobs an amount whatever other programs use, add a [[policy.gpu]] with `gpu = {index}` and \
+         `max_vram_mb = {most_mb}`, or less, to the settings and restart the agent"
+    ))
 }
 
 #[cfg(test)]
@@ -172,6 +192,26 @@ mod tests {
             EngineDevices::of("diffusers", &report(&[cpu], &[]), &two()),
         ];
         insta::assert_snapshot!(described.iter().map(lines).collect::<Vec<_>>().join("\n"));
+    }
+
+    #[test]
+    fn a_gpu_whose_memory_in_use_is_unknown_is_not_shown_as_used() {
+        let mut card = card(0, Vendor::Intel, 16_000, Ok(0), None);
+        let arc = [("vulkan", "Intel(R) Arc(TM)", Some("0000:00:00.0")), ("cpu", "CPU", None)];
+        let of =
+            |card: &Card| lines(&EngineDevices::of("llmcpp", &report(&arc, &[]), std::slice::from_ref(card)));
+        assert_eq!(of(&card), "llmcpp: Vulkan on Some GPU (GPU 0)");
+        card.seen.used_mb = Err("it is hidden".into());
+        assert_eq!(
+            of(&card),
+            "llmcpp: processor\nGPU 0 is not used by llmcpp: its memory in use is unknown: it is hidden; to allow jobs an amount \
+             whatever other programs use, add a [[policy.gpu]] with `gpu = 0` and `max_vram_mb = 14000`, or less, to the settings and \
+             restart the agent"
+        );
+        card.by_limit = true;
+        assert_eq!(of(&card), "llmcpp: Vulkan on Some GPU (GPU 0)", "its owner has allowed an amount");
+        (card.by_limit, card.seen.vendor) = (false, Vendor::Amd);
+        assert!(of(&card).ends_with("unknown: it is hidden"), "a fault, for which no setting is a cure");
     }
 
     #[test]

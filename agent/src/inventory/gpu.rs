@@ -35,6 +35,7 @@ use island_protocol::{
 };
 
 use self::{clients::Clients, numbers::Numbers, own::OwnProcesses};
+use crate::policy::gpus::{self, GpuRule};
 
 const MB: u64 = 1 << 20;
 /// Reason for the values of a GPU that is suspended: reading them would wake it.
@@ -216,6 +217,16 @@ pub struct Card {
     pub foreign: Option<u32>,
     /// Memory used by workers, megabytes.
     pub ours_mb: Option<u64>,
+    /// Whether the owner's limit decides how much of its memory jobs may use, because the memory in use is unknown. What workers were
+    /// granted then counts as used until they end.
+    pub by_limit: bool,
+}
+
+impl Card {
+    /// Whether workers are granted memory of it: none of one whose memory in use is unknown, unless its owner's limit decides.
+    pub fn is_granted(&self) -> bool {
+        self.seen.used_mb.is_ok() || self.by_limit
+    }
 }
 
 /// All GPUs at one poll.
@@ -279,6 +290,8 @@ pub struct Gpus {
     numbers: Numbers,
     proc: PathBuf,
     own: OwnProcesses,
+    /// The owner's rules for single GPUs.
+    rules: Vec<GpuRule>,
     /// Names of all GPUs found since the start.
     known: BTreeMap<u32, String>,
 }
@@ -286,13 +299,13 @@ pub struct Gpus {
 impl Gpus {
     /// The GPUs of this machine, with the numbers stored in `state`, and the emulated one of the engines' `devices`.
     pub fn here(state: &Path, devices: &[Device]) -> Self {
-        Self::under(&Roots::default(), Box::new(nvml::open), Numbers::load(state)).and_emulated(devices)
+        Self::under(&Roots::default(), Box::new(nvml::open), Numbers::load(state), devices)
     }
 
     /// The same for a process that writes nothing.
     pub fn here_read_only(state: &Path, devices: &[Device]) -> Self {
         let numbers = Numbers::load(state).read_only();
-        Self::under(&Roots::default(), Box::new(nvml::open), numbers).and_emulated(devices)
+        Self::under(&Roots::default(), Box::new(nvml::open), numbers, devices)
     }
 
     /// Distinguishes these processes from other programs.
@@ -301,24 +314,37 @@ impl Gpus {
         Self { own, ..self }
     }
 
+    /// Applies the owner's rules for single GPUs.
+    #[must_use]
+    pub fn with_rules(self, rules: Vec<GpuRule>) -> Self {
+        Self { rules, ..self }
+    }
+
     fn and_emulated(mut self, devices: &[Device]) -> Self {
         let emulated = software::Software::of(devices).map(|probe| Box::new(probe) as Box<dyn Probe>);
         self.probes.extend(emulated);
         self
     }
 
-    fn under(roots: &Roots, open: nvidia::Open, numbers: Numbers) -> Self {
+    fn under(roots: &Roots, open: nvidia::Open, numbers: Numbers, devices: &[Device]) -> Self {
         let probes: [Box<dyn Probe>; 3] = [
             Box::new(nvidia::Nvidia::new(open, roots)),
             Box::new(amd::Amd::new(roots)),
-            Box::new(intel::Intel::new(roots)),
+            Box::new(intel::Intel::new(roots).with_devices(devices)),
         ];
         let probes = probes.into_iter().chain(of_macos()).collect();
-        Self::of(probes, numbers, roots.proc.clone())
+        Self::of(probes, numbers, roots.proc.clone()).and_emulated(devices)
     }
 
     fn of(probes: Vec<Box<dyn Probe>>, numbers: Numbers, proc: PathBuf) -> Self {
-        Self { probes, numbers, proc, own: OwnProcesses::default(), known: BTreeMap::new() }
+        Self {
+            probes,
+            numbers,
+            proc,
+            own: OwnProcesses::default(),
+            rules: Vec::new(),
+            known: BTreeMap::new(),
+        }
     }
 
     /// Polls all of them. May block as long as a driver does.
@@ -349,7 +375,8 @@ impl Gpus {
         let foreign = computing.map(|all| all.keys().filter(|pid| is_foreign(**pid)).count() as u32);
         let ours = seen.processes().into_iter().filter(|(pid, _)| !is_foreign(*pid)).map(|(_, mb)| mb);
         let ours_mb = computing.and_then(|_| ours.sum::<Option<u64>>());
-        Card { index: self.numbers.of(&seen.id), foreign, ours_mb, seen }
+        let card = Card { index: self.numbers.of(&seen.id), foreign, ours_mb, seen, by_limit: false };
+        Card { by_limit: gpus::is_by_limit(&self.rules, &card), ..card }
     }
 }
 

@@ -30,7 +30,7 @@ pub struct GpuRule {
     /// Never used for jobs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub never: bool,
-    /// Megabytes of its memory that all jobs together may use.
+    /// Megabytes of its memory that all jobs together may use; of an Intel GPU whose memory in use is hidden they get nothing without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_vram_mb: Option<u64>,
     /// Degrees Celsius at which this GPU is paused.
@@ -275,10 +275,20 @@ pub fn most_mb(rules: &[GpuRule], card: &Card, reserve_mb: u64) -> u64 {
     limits(rules, card).max_vram_mb.map_or(without_reserve, |most| most.min(without_reserve))
 }
 
-/// Memory of a GPU that jobs may still use, megabytes.
+/// Whether the owner's limit decides how much memory of a GPU jobs may use: the memory in use is unknown, and a rule for this GPU allows
+/// jobs an amount. Only of Intel's, whose kernel drivers report it to privileged programs alone; of others it is missing by a fault.
+pub fn is_by_limit(rules: &[GpuRule], card: &Card) -> bool {
+    let is_hidden = card.seen.vendor == Vendor::Intel && card.seen.used_mb.is_err();
+    is_hidden && limits(rules, card).max_vram_mb.is_some()
+}
+
+/// Memory of a GPU that jobs may still use, megabytes. What workers hold of one whose limit decides is not measured, so it is not subtracted.
 fn free_mb(limits: &Limits, card: &Card) -> u64 {
-    // If the use is unknown, no memory is known to be free.
-    let Ok(used) = card.seen.used_mb else { return 0 };
+    let Ok(used) = card.seen.used_mb else {
+        // If the use is unknown, no memory is known to be free: it is used only as far as its owner allows it.
+        let allowed = limits.max_vram_mb.filter(|_| card.by_limit);
+        return allowed.map_or(0, |most| most.min(card.seen.vram_mb));
+    };
     let free = card.seen.vram_mb.saturating_sub(used);
     // If the use by workers is unknown, all of it may be theirs.
     let ours = card.ours_mb.unwrap_or(used);

@@ -148,14 +148,15 @@ impl Pool {
         }
     }
 
-    /// Ends workers that together use more of a GPU than jobs may, as measured by its driver.
+    /// Ends workers that together use more of a GPU than jobs may, as measured by its driver, or that were granted more where nothing
+    /// measures it.
     pub fn enforce_vram_limits(&self) {
         let sample = self.load.latest();
         for card in &sample.gpus.cards {
             let taker = |worker: &Arc<WorkerHandle>| VramUser {
                 id: worker.instance,
                 jobs: worker.stats().jobs,
-                used_mb: measured_mb(card, worker.pid).unwrap_or(0),
+                used_mb: counted_mb(card, &worker.launch, worker.pid).unwrap_or(0),
                 required_mb: planned(&worker.launch).vram.get(&card.index).copied().unwrap_or(0),
             };
             let workers = self.workers();
@@ -240,7 +241,7 @@ impl Pool {
             let reported = spread(&worker.launch.gpus, stats.vram_mb);
             let of_card = |card: &Card| {
                 let reported = reported.get(&card.index).copied().unwrap_or(0);
-                (card.index, measured_mb(card, worker.pid).unwrap_or(reported))
+                (card.index, counted_mb(card, &worker.launch, worker.pid).unwrap_or(reported))
             };
             let vram = sample.gpus.cards.iter().map(of_card).collect();
             Candidate {
@@ -276,14 +277,24 @@ fn claimed_mb(worker: &WorkerHandle) -> u64 {
 /// What a worker will allocate that this sample does not include.
 fn due(worker: &WorkerHandle, sample: &Sample) -> Amount {
     let (stats, launch) = (worker.stats(), &worker.launch);
+    let held = held(launch, &sample.gpus.cards);
     if worker.is_ready() {
         let is_new = is_since(sample, stats.since + stats.load);
-        let vram = if is_new { spread(&launch.gpus, stats.vram_mb) } else { Vram::new() };
+        let mut vram = if is_new { spread(&launch.gpus, stats.vram_mb) } else { Vram::new() };
+        vram.extend(held);
         return Amount { ram_mb: 0, vram };
     }
     let Need { ram_mb, vram } = planned(launch);
-    let vram = vram.into_iter().map(|(gpu, mb)| (gpu, mb.saturating_add(DRIVER_MB))).collect();
+    let mut vram: Vram = vram.into_iter().map(|(gpu, mb)| (gpu, mb.saturating_add(DRIVER_MB))).collect();
+    vram.extend(held);
     Amount { ram_mb: ram_mb.saturating_sub(worker.resident_mb()), vram }
+}
+
+/// What a worker holds of the GPUs whose limit decides: all that it was granted, from its start to its end. No sample includes any of it, and
+/// what engines report there is not accurate enough.
+fn held(launch: &Launch, cards: &[Card]) -> Vram {
+    let by_limit = |gpu: &&GpuGrant| cards.iter().any(|card| card.by_limit && card.index == gpu.index);
+    launch.gpus.iter().filter(by_limit).map(|gpu| (gpu.index, gpu.memory_mb)).collect()
 }
 
 /// What a worker was planned to need, given its grants. Only the small worker itself if its jobs allocate their own memory.
@@ -303,6 +314,16 @@ fn spread(gpus: &[GpuGrant], vram_mb: u64) -> Vram {
     gpus.iter().map(part).collect()
 }
 
+/// Memory of a GPU that counts as used by the worker in process `pid`: all that it holds of one whose limit decides, otherwise what the
+/// driver reports, if it does.
+fn counted_mb(card: &Card, launch: &Launch, pid: u32) -> Option<u64> {
+    if card.by_limit {
+        let held = held(launch, std::slice::from_ref(card));
+        return Some(held.get(&card.index).copied().unwrap_or(0));
+    }
+    measured_mb(card, pid)
+}
+
 /// Memory of a GPU that a process uses, if its driver reports it.
 fn measured_mb(card: &Card, pid: u32) -> Option<u64> {
     card.seen.computing.as_ref().ok()?;
@@ -320,7 +341,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        policy::Stance,
+        inventory::gpu::{Vendor, View},
+        policy::{
+            Stance,
+            gpus::{GpuRule, tests::card},
+        },
         testing,
         worker::{WorkerClaim, WorkerState},
     };
@@ -430,6 +455,57 @@ mod tests {
         assert_eq!(planned(&launch), Need { ram_mb: 16_000, vram: Vram::new() });
         launch.gpus = vec![grant(1, 20_000)];
         assert_eq!(planned(&launch), Need { ram_mb: 1512, vram: [(1, 6000)].into() });
+    }
+
+    #[test]
+    fn a_grant_counts_as_used_where_the_owners_limit_decides() {
+        let mut cards = [
+            card(0, Vendor::Intel, 16_000, Err("it is hidden".into()), None),
+            card(1, Vendor::Nvidia, 16_000, Ok(3000), Some(3000)),
+        ];
+        cards[0].by_limit = true;
+        cards[1].seen.computing = Ok([(7, Some(3000))].into());
+        let mut launch = Launch::new(InstanceId(uuid::Uuid::nil()), testing::assignment(1, 1).cargo);
+        launch.gpus = vec![grant(0, 12_000), grant(1, 8000)];
+        assert_eq!(held(&launch, &cards), [(0, 12_000)].into());
+        let counted = |launch: &Launch| cards.each_ref().map(|card| counted_mb(card, launch, 7));
+        assert_eq!(counted(&launch), [Some(12_000), Some(3000)]);
+        launch.gpus.clear();
+        assert_eq!(counted(&launch), [Some(0), Some(3000)], "it was granted none");
+        cards[0].by_limit = false;
+        assert_eq!(counted_mb(&cards[0], &launch, 7), None);
+        assert!(held(&launch, &cards).is_empty());
+    }
+
+    #[tokio::test]
+    async fn grants_together_stay_within_the_limit_of_an_owner_that_decides() {
+        const LIMIT_MB: u64 = 6000;
+        let folder = tempfile::tempdir().expect("a folder");
+        let rule = GpuRule {
+            gpu: "0".parse().expect("a name"),
+            never: false,
+            max_vram_mb: Some(LIMIT_MB),
+            max_temperature_c: None,
+            max_power_w: None,
+        };
+        let mut hidden = card(0, Vendor::Intel, 16_000, Err("it is hidden".into()), None);
+        hidden.by_limit = gpus::is_by_limit(std::slice::from_ref(&rule), &hidden);
+        let view = View { cards: vec![hidden], ..View::default() };
+        let sample = Sample { gpus: view, taken: Some(Instant::now()), ..Sample::default() };
+        let (_samples, load) = watch::channel(Arc::new(sample.clone()));
+        let (_stances, stance) = watch::channel(Stance::default());
+        let mut pool = testing::pool(folder.path(), load, stance).await;
+        Arc::get_mut(&mut pool).expect("no clone yet").config.gpu_rules = vec![rule];
+        let free_mb = || pool.machine(0).free.of(0);
+        let all_mb = free_mb();
+        assert_eq!(all_mb, LIMIT_MB - pool.config.reserve_vram_mb - DRIVER_MB);
+        let cargo = testing::assignment(1, 1).cargo;
+        let (lives, state) = watch::channel(WorkerState::Ready);
+        let (worker, _commands) = WorkerHandle::in_state(cargo.clone(), vec![grant(0, all_mb)], state);
+        pool.lock().push((ModelKey::of(&cargo, None), worker));
+        assert_eq!(free_mb(), 0, "all of it is lent");
+        assert_eq!(pool.candidates(&sample)[0].memory.of(0), all_mb, "its end makes it available");
+        drop(lives);
     }
 
     #[test]

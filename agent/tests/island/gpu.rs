@@ -18,6 +18,8 @@ const NODE: &str = "4711";
 pub(crate) struct Gpu {
     class: PathBuf,
     owner: tempfile::TempDir,
+    /// Whether programs of other users are hidden from the agent, as from a service without privileges.
+    hides: bool,
 }
 
 impl Gpu {
@@ -26,33 +28,66 @@ impl Gpu {
 
     /// An AMD GPU with this much memory. `None`, with a notice, on systems that do not allow mounting.
     pub(crate) fn of_mb(vram_mb: u64) -> Option<Self> {
-        let owner = tempfile::tempdir().expect("temporary folder");
-        let gpu = Self { class: owner.path().join("class"), owner };
-        let device = gpu.class.join("pci").join(Self::ADDRESS);
-        put(&device.join("vendor"), "0x1002");
-        put(&device.join("mem_info_vram_total"), &(vram_mb << 20).to_string());
-        put(&device.join("mem_info_vram_used"), "0");
-        put(&device.join("unique_id"), "1122334455667788");
-        let card = gpu.class.join("drm/card0");
-        fs::create_dir_all(&card).expect("folders");
-        symlink(Path::new("../../pci").join(Self::ADDRESS), card.join("device")).expect("a link");
+        let (gpu, bytes) = (Self::of(false), (vram_mb << 20).to_string());
+        gpu.describe(&[
+            ("vendor", "0x1002"),
+            ("mem_info_vram_total", bytes.as_str()),
+            ("mem_info_vram_used", "0"),
+            ("unique_id", "1122334455667788"),
+        ]);
         let kfd = gpu.class.join("kfd/kfd");
         // Bus 3, device 0, function 0.
         put(&kfd.join("topology/nodes/1/properties"), "domain 0\nlocation_id 768\n");
         put(&kfd.join("topology/nodes/1/gpu_id"), NODE);
         fs::create_dir_all(kfd.join("proc")).expect("folders");
-        let mounts =
-            gpu.around("true".as_ref()).stderr(Stdio::null()).status().is_ok_and(|ended| ended.success());
+        gpu.if_mounted()
+    }
+
+    /// The same of Intel, with dedicated memory, for an agent without the privilege to see how much of that is in use.
+    pub(crate) fn of_intel_mb(vram_mb: u64) -> Option<Self> {
+        let (gpu, bytes) = (Self::of(true), (vram_mb << 20).to_string());
+        gpu.describe(&[
+            ("vendor", "0x8086"),
+            ("device", "0xe20b"),
+            ("tile0/physical_vram_size_bytes", bytes.as_str()),
+        ]);
+        gpu.if_mounted()
+    }
+
+    fn of(hides: bool) -> Self {
+        let owner = tempfile::tempdir().expect("temporary folder");
+        Self { class: owner.path().join("class"), owner, hides }
+    }
+
+    /// Writes the files of its PCI device, and the link to it from its card.
+    fn describe(&self, files: &[(&str, &str)]) {
+        let device = self.class.join("pci").join(Self::ADDRESS);
+        for (file, text) in files {
+            put(&device.join(file), text);
+        }
+        let card = self.class.join("drm/card0");
+        fs::create_dir_all(&card).expect("folders");
+        symlink(Path::new("../../pci").join(Self::ADDRESS), card.join("device")).expect("a link");
+    }
+
+    fn if_mounted(self) -> Option<Self> {
+        let tried = self.around("true".as_ref()).stderr(Stdio::null()).status();
+        let mounts = tried.is_ok_and(|ended| ended.success());
         if !mounts {
             island_testing::skip("limits of GPU memory", "nothing may be mounted here");
         }
-        mounts.then_some(gpu)
+        mounts.then_some(self)
     }
 
     /// Returns a command that sees it.
     pub(crate) fn around(&self, program: &OsStr) -> Command {
         let mut command = Command::new("unshare");
-        let mount = r#"mount --bind "$0" /sys/class && exec "$@""#;
+        // The open files of the first process are what only privileged programs see.
+        let mount = if self.hides {
+            r#"mount --bind "$0" /sys/class && mount -t tmpfs -o mode=0555 none /proc/1 && exec "$@""#
+        } else {
+            r#"mount --bind "$0" /sys/class && exec "$@""#
+        };
         command
             .args(["--mount", "--propagation", "private", "sh", "-c", mount])
             .arg(&self.class)

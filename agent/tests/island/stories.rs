@@ -7,7 +7,7 @@ use island_protocol::{
     artifact::Artifact,
     cargo::RuntimeType,
     event::{AttemptEvent, Numbered},
-    fabric::{Preload, RefusalReason},
+    fabric::{Heartbeat, Preload, RefusalReason},
     ids::AttemptKey,
     job::{FailureCode, Fault, Outcome},
     version::{VERSIONS, Versions, negotiate},
@@ -690,6 +690,61 @@ async fn doctor_names_the_engine_that_does_not_use_a_gpu() {
     let line = output.lines().find(|line| line.contains("GPU 0 is not used by llmcpp")).expect("a finding");
     assert!(line.starts_with("PROBLEM"), "no engine uses it: {output}");
     assert_eq!(doctor.status.code(), Some(1));
+}
+
+/// The memory in use of Intel's GPUs is hidden from the service, so its owner's limit is what jobs get, and all that a worker was granted is
+/// taken until it ends.
+#[tokio::test]
+async fn jobs_use_a_gpu_whose_memory_in_use_is_hidden_as_far_as_its_owner_allows() {
+    const ALLOWED_MB: u64 = 6000 - 256 - 384;
+    let Some(gpu) = Gpu::of_intel_mb(16_000) else { return };
+    let island = Island::on_gpu_with(&gpu, "[[policy.gpu]]\ngpu = 0\nmax_vram_mb = 6000").await;
+    let registered = island.coordinator.seen().registers.last().expect("it registered").capabilities.clone();
+    let vram_mb: Vec<_> = registered.gpus.iter().map(|gpu| gpu.vram_mb).collect();
+    assert_eq!(vram_mb, [6000], "as much as its owner allows is advertised");
+    let model = |context_tokens| {
+        let mut model = assignment(json!({"prompt": "a", "max_tokens": 1}));
+        model.cargo.required_vram_mb = 5000;
+        model.cargo.limits.context_tokens = context_tokens;
+        model
+    };
+    let key = island.run(&model(1000)).await;
+    assert_completed(&island.coordinator.end(key).await, "a", 1);
+    let first = island.workers()[0];
+    assert_eq!(granted_mb(&island), [(0, ALLOWED_MB)]);
+    island
+        .coordinator
+        .wait("heartbeats in which it is all taken, and could be freed", |seen| {
+            let free_mb = |beat: &Heartbeat| beat.headroom.gpus.as_ref()?.get(&0).copied();
+            let taken = seen.heartbeats.iter().position(|beat| free_mb(beat) == Some(0))?;
+            let later = &seen.heartbeats[taken..];
+            later.iter().any(|beat| free_mb(beat) == Some(ALLOWED_MB)).then_some(())
+        })
+        .await;
+
+    let key = island.run(&model(2000)).await;
+    assert_completed(&island.coordinator.end(key).await, "a", 1);
+    let workers = island.workers();
+    assert!(workers.len() == 1 && workers[0] != first, "the idle one has ended: {workers:?}");
+    assert_eq!(granted_mb(&island), [(0, ALLOWED_MB)], "both together would exceed what its owner allows");
+}
+
+// The coordinator must answer while a command waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_names_the_rule_for_a_gpu_whose_memory_in_use_is_hidden() {
+    let Some(gpu) = Gpu::of_intel_mb(16_000) else { return };
+    let island = Island::on_gpu_with(&gpu, "").await;
+    let registered = island.coordinator.seen().registers.last().expect("it registered").capabilities.clone();
+    assert!(
+        registered.runtimes.iter().all(|engine| engine.gpus.as_ref().is_some_and(Vec::is_empty)),
+        "without a rule no engine uses it: {:?}",
+        registered.runtimes
+    );
+    let doctor = island.try_agent_with(&gpu, &["doctor", "--simulated", "true"]);
+    let output = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    let line = output.lines().find(|line| line.contains("GPU 0 is not used by llmcpp")).expect("a finding");
+    assert!(line.starts_with("PROBLEM"), "no engine uses it: {output}");
+    assert!(line.contains("add a [[policy.gpu]] with `gpu = 0` and `max_vram_mb = 14000`"), "{output}");
 }
 
 #[tokio::test]

@@ -34,6 +34,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::{
+    fit::Measured,
     gguf::Header,
     model::{Model, number, rejected},
 };
@@ -102,6 +103,12 @@ impl Options {
             .with_n_threads(self.threads)
             .with_n_threads_batch(self.threads)
             .with_no_perf(true)
+    }
+}
+
+impl Measured for Options {
+    fn largest_context(&self) -> LlamaContextParams {
+        self.context()
     }
 }
 
@@ -266,6 +273,13 @@ fn rows_of_batch(lengths: impl Iterator<Item = usize>, limit: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gpu_is_measured_with_the_batches_that_are_computed() {
+        let options = Options { pooling: LlamaPoolingType::Mean, tokens: 8192, threads: 1 };
+        let context = options.largest_context();
+        assert_eq!((context.n_ctx().map(NonZeroU32::get), context.n_ubatch()), (Some(8192), 8192));
+    }
 
     #[test]
     fn a_batch_has_what_fits_and_at_least_one_text() {

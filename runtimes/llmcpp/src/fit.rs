@@ -1,18 +1,18 @@
 //! Distributes a model between GPUs and the processor. llama.cpp computes what each part needs, with its buffers, without allocating it.
 
-use std::{ffi::CString, fmt, path::Path, pin::Pin};
+use std::{ffi::CString, fmt, num::NonZeroU32, path::Path, pin::Pin};
 
 use island_protocol::{
     host::CPU,
     job::{Failure, FailureCode},
 };
 use llama_cpp_2::{
+    context::params::LlamaContextParams,
     max_devices,
     model::params::{FitError, LlamaModelParams},
 };
 
 use crate::{
-    engine::EngineOptions,
     gpu::{self, Placed},
     model::rejected,
 };
@@ -25,6 +25,21 @@ const CHANGING: &str = "the free memory of the GPU changes too fast to place a m
 const ATTEMPTS: usize = 4;
 /// Free memory may grow by this fraction of the limit while a model is placed: one sixteenth.
 const GROWTH_DIVISOR: u64 = 16;
+
+/// What is computed with a model: the sizes of its batches and caches decide how much memory it needs beside its weights.
+pub trait Measured: Copy {
+    /// Parameters of the largest context that is made.
+    fn largest_context(&self) -> LlamaContextParams;
+}
+
+/// A model file to place.
+#[derive(Debug, Clone, Copy)]
+pub struct Weights<'p> {
+    /// The file, or the first of several.
+    pub path: &'p Path,
+    /// Number of its layers, without that of its output.
+    pub layers: u64,
+}
 
 /// Where a model is placed, and how to load it there.
 #[derive(Debug)]
@@ -53,12 +68,12 @@ impl Fit {
 
     /// Places a model on GPUs with the first of `choices` with which all of it fits; otherwise, as much of it as fits beside the last that
     /// the GPUs support. Returns the chosen options, too.
-    pub fn on(
-        gpus: Vec<Placed>,
-        path: &Path,
-        choices: &[EngineOptions],
-    ) -> Result<(Self, EngineOptions), Failure> {
-        best(choices, |options| fit(&gpus, path, options), |fit| fit.placement.is_whole)
+    pub fn on<C: Measured>(
+        gpus: &[Placed],
+        weights: Weights<'_>,
+        choices: &[C],
+    ) -> Result<(Self, C), Failure> {
+        best(choices, |choice| fit(gpus, weights, &choice), |fit| fit.placement.is_whole)
     }
 }
 
@@ -92,8 +107,9 @@ impl fmt::Display for Placement {
     }
 }
 
-fn fit(gpus: &[Placed], path: &Path, options: EngineOptions) -> Result<Fit, Failure> {
-    within_limits(gpus, || gpu::free(gpus), |margins| fit_with_margins(gpus, path, options, margins))
+fn fit(gpus: &[Placed], weights: Weights<'_>, choice: &impl Measured) -> Result<Fit, Failure> {
+    let fit = |margins| fit_with_margins(gpus, weights, choice.largest_context(), margins);
+    within_limits(gpus, || gpu::free(gpus), fit)
 }
 
 /// Calls `fit` with the memory of each GPU that must stay free, bytes. llama.cpp reads the free memory itself: if another program has released
@@ -121,22 +137,17 @@ fn within_limits<F>(
 
 fn fit_with_margins(
     gpus: &[Placed],
-    path: &Path,
-    options: EngineOptions,
+    weights: Weights<'_>,
+    mut context: LlamaContextParams,
     mut margins: Vec<usize>,
 ) -> Result<Fit, Failure> {
     margins.resize(max_devices().max(margins.len()), 0);
     let mut params = with_devices(gpus)?;
-    let mut context = options.largest_context();
+    let tokens = context.n_ctx().map_or(0, NonZeroU32::get);
     // What llama.cpp writes about it is for people who tune it by hand.
     let quiet = llama_cpp_sys_2::GGML_LOG_LEVEL_ERROR;
-    let fitted = Pin::new(&mut params).fit_params(
-        &c_path(path)?,
-        &mut context,
-        &mut margins,
-        options.total_tokens,
-        quiet,
-    );
+    let fitted =
+        Pin::new(&mut params).fit_params(&c_path(weights.path)?, &mut context, &mut margins, tokens, quiet);
     match fitted {
         Ok(_) => {}
         Err(FitError::Failure) => {
@@ -146,10 +157,18 @@ fn fit_with_margins(
             return Err(rejected("llama.cpp cannot measure the model on this GPU; see its log"));
         }
     }
-    // A model that fits keeps the default: all layers.
-    let is_whole = params.n_gpu_layers() < 0 && params.tensor_buft_override_patterns().is_empty();
+    let has_exceptions = !params.tensor_buft_override_patterns().is_empty();
+    let is_whole = is_whole(params.n_gpu_layers(), has_exceptions, weights.layers);
     let gpus = if params.n_gpu_layers() == 0 { Vec::new() } else { gpus.to_vec() };
     Ok(Fit { params, placement: Placement { gpus, is_whole } })
+}
+
+/// Whether all of a model with this number of layers is on GPUs. One that fits where llama.cpp places it without limits keeps the default, a negative
+/// number; where llama.cpp had to divide it among several GPUs otherwise, the number includes the output layer. `has_exceptions` is whether
+/// single tensors stay in main memory.
+fn is_whole(gpu_layers: i32, has_exceptions: bool, layers: u64) -> bool {
+    let has_all = gpu_layers < 0 || u64::from(gpu_layers.unsigned_abs()) > layers;
+    has_all && !has_exceptions
 }
 
 fn with_devices(gpus: &[Placed]) -> Result<LlamaModelParams, Failure> {
@@ -194,6 +213,16 @@ mod tests {
     fn the_first_whole_fit_wins_and_otherwise_the_last_partial_one() {
         assert_eq!(chosen(&[Ok(false), Ok(true), Ok(true)]), Ok((true, 1)));
         assert_eq!(chosen(&[Ok(false), Ok(false)]), Ok((false, 1)));
+    }
+
+    #[test]
+    fn a_model_is_whole_with_every_layer_on_some_gpu() {
+        assert!(is_whole(-1, false, 32), "where llama.cpp places it without limits");
+        assert!(is_whole(33, false, 32), "divided among several GPUs");
+        assert!(!is_whole(32, false, 32), "one layer is not on a GPU");
+        assert!(!is_whole(33, true, 32), "experts are in main memory");
+        assert!(!is_whole(-1, true, 32), "experts are in main memory");
+        assert!(!is_whole(0, false, 32), "nothing is on a GPU");
     }
 
     /// The margins with which a model was placed on a GPU of which it may use 160 bytes, whose free memory is read as these values in turn.

@@ -112,8 +112,13 @@ fn other_version(folder: &Path) -> Option<String> {
 pub fn all() -> Vec<Gpu> {
     let mut found: Vec<Gpu> = list_llama_ggml_backend_devices().into_iter().filter_map(gpu).collect();
     found.retain(|gpu| unsupported(&gpu.device).is_none());
-    let rank = |gpu: &Gpu| MODULES.iter().position(|name| *name == gpu.device.api).unwrap_or(MODULES.len());
-    found.sort_by_key(|gpu| (rank(gpu), gpu.index));
+    preferred(found, is_compiled)
+}
+
+/// Orders GPUs by their modules, those whose code the driver would have to compile last, and removes repeated ones.
+fn preferred(mut found: Vec<Gpu>, is_compiled: impl Fn(&Device) -> bool) -> Vec<Gpu> {
+    let rank = |device: &Device| MODULES.iter().position(|name| *name == device.api).unwrap_or(MODULES.len());
+    found.sort_by_cached_key(|gpu| (is_compiled(&gpu.device), rank(&gpu.device), gpu.index));
     unique(found)
 }
 
@@ -126,6 +131,10 @@ pub fn problems() -> Vec<(&'static str, String)> {
 
 fn unsupported(device: &Device) -> Option<String> {
     if device.api == CUDA { cuda::problem(device.address.as_deref()?) } else { None }
+}
+
+fn is_compiled(device: &Device) -> bool {
+    device.api == CUDA && device.address.as_deref().is_some_and(cuda::is_compiled)
 }
 
 fn gpu(device: LlamaBackendDevice) -> Option<Gpu> {
@@ -213,6 +222,18 @@ pub fn place(grants: &[GpuGrant], gpus: &[Gpu]) -> Result<Vec<Placed>, Failure> 
             .map(|gpu| Placed { limit: gpu.free.min(grant.memory_mb << 20), gpu: gpu.clone() })
     };
     grants.iter().map(|grant| find(grant).ok_or_else(|| missing(grant, gpus))).collect()
+}
+
+/// Leaves `bytes` of the memory that a model may use for what is loaded beside it: of several GPUs, of each in proportion, as layers are
+/// divided.
+pub fn set_aside(placed: Vec<Placed>, bytes: u64) -> Vec<Placed> {
+    let all: u128 = placed.iter().map(|placed| u128::from(placed.limit)).sum();
+    let part = |limit: u64| (u128::from(bytes) * u128::from(limit)).div_ceil(all.max(1));
+    let less = |placed: Placed| Placed {
+        limit: placed.limit.saturating_sub(u64::try_from(part(placed.limit)).unwrap_or(u64::MAX)),
+        ..placed
+    };
+    placed.into_iter().map(less).collect()
 }
 
 fn missing(grant: &GpuGrant, gpus: &[Gpu]) -> Failure {
@@ -304,11 +325,40 @@ mod tests {
     }
 
     #[test]
+    fn vulkan_is_preferred_where_the_driver_would_compile_the_code_of_cuda() {
+        let (first, second, third) = (Some("0000:01:00.0"), Some("0000:02:00.0"), Some("0000:03:00.0"));
+        let found = vec![
+            gpu(0, "cuda", first),
+            gpu(1, "cuda", second),
+            gpu(2, "cuda", third),
+            gpu(3, "vulkan", first),
+            gpu(4, "vulkan", second),
+        ];
+        let is_newer = |device: &Device| device.api == CUDA && device.address.as_deref() != first;
+        let indices: Vec<usize> = preferred(found, is_newer).iter().map(|gpu| gpu.index).collect();
+        assert_eq!(indices, [0, 4, 2], "the third GPU has no driver for Vulkan");
+    }
+
+    #[test]
     fn memory_that_others_have_taken_is_not_free() {
         assert_eq!(free_bytes(3 << 30, 8 << 30), 3 << 30);
         assert_eq!(free_bytes(8 << 30, 8 << 30), 8 << 30);
         let budget_below_use = (2_usize << 30).wrapping_sub(3 << 30);
         assert_eq!(free_bytes(budget_below_use, 8 << 30), 0);
+    }
+
+    #[test]
+    fn what_is_loaded_beside_a_model_is_left_free_of_each_gpu_in_proportion() {
+        let limits = |limits: &[u64], bytes| -> Vec<u64> {
+            let placed = limits.iter().map(|&limit| Placed { gpu: gpu(0, "vulkan", None), limit });
+            set_aside(placed.collect(), bytes).iter().map(|placed| placed.limit).collect()
+        };
+        assert_eq!(limits(&[1000], 100), [900]);
+        assert_eq!(limits(&[1000, 3000], 100), [975, 2925]);
+        assert_eq!(limits(&[1000, 3000], 1), [999, 2999], "rounded up");
+        assert_eq!(limits(&[1000], 2000), [0]);
+        assert_eq!(limits(&[1000, 3000], 0), [1000, 3000]);
+        assert_eq!(limits(&[0], 100), [0]);
     }
 
     #[test]

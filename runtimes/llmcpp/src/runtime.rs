@@ -25,10 +25,10 @@ use crate::{
     backend,
     encoder::{self, EncoderHandle, Purpose, Rows},
     engine::{self, DraftCounts, DraftMode, EngineHandle, EngineOptions, Job, Reasoning, Started},
-    fit::Fit,
+    fit::{Fit, Measured, Weights},
     gguf::{GgufError, Header},
     gpu, grammar,
-    model::{Model, cache_bytes_per_layer, head_sizes},
+    model::{Model, cache_bytes_per_layer, head_sizes, number},
     prompt::{self, Prompt},
     reasoning::Splitter,
     request::{Media, Request},
@@ -112,7 +112,7 @@ impl Llmcpp {
         let slots = settings.slots.max(1);
         if let Some(purpose) = Purpose::of(&settings.cargo) {
             let (sender, started) = oneshot::channel();
-            let load = move || load_encoder(backend, purpose, &settings, slots, progress);
+            let load = move || load_encoder(backend, purpose, &settings, progress);
             let encoder = encoder::start(&backend.llama, load, sender).map_err(|error| unusable(&error))?;
             let (model, options) = started.await.map_err(|_| unusable(&"the engine's thread ended"))??;
             return Ok(Self {
@@ -446,7 +446,7 @@ fn load(
         drafts: drafts(&settings.cargo)?,
         threads: threads(settings),
     };
-    let (fit, options) = fit(backend, settings, options, slots)?;
+    let (fit, options) = fit(backend, settings, &header, options, slots)?;
     let report = move |share: f32| progress((share * 100.0) as u64, 100);
     let mut model = Model::load(&backend.llama, &settings.path, fit, report)?;
     if let Some(projector) = &settings.projector {
@@ -467,22 +467,15 @@ fn load_encoder(
     backend: &backend::Started,
     purpose: Purpose,
     settings: &Settings,
-    slots: u32,
     progress: impl Fn(u64, u64) + Send + 'static,
 ) -> Result<(Arc<Model>, encoder::Options), Failure> {
     let header = checked(split::check(&settings.path))?;
     let threads = threads(settings);
     let options = encoder::Options::of(purpose, &settings.cargo, &header, threads)?;
-    let context = EngineOptions {
-        slots: slots as usize,
-        context_tokens: options.tokens,
-        total_tokens: options.tokens,
-        kv_offload_tokens: 0,
-        cache: KvCacheType::F16,
-        drafts: DraftMode::Never,
-        threads,
+    let fit = match fit_on_gpus(backend, settings, &header, &[options])? {
+        Some((fit, _)) => fit,
+        None => Fit::processor(),
     };
-    let (fit, _) = fit(backend, settings, context, 1)?;
     let report = move |share: f32| progress((share * 100.0) as u64, 100);
     let mut model = Model::load(&backend.llama, &settings.path, fit, report)?;
     if let Some(adapter) = &settings.adapter {
@@ -505,23 +498,44 @@ fn threads(settings: &Settings) -> i32 {
 fn fit(
     backend: &backend::Started,
     settings: &Settings,
+    header: &Header,
     options: EngineOptions,
     slots: u32,
 ) -> Result<(Fit, EngineOptions), Failure> {
+    // Idle conversations stay in a context on a GPU.
+    let on_gpu = EngineOptions { kv_offload_tokens: 0, cache: KvCacheType::F16, ..options };
+    let choices = choices(on_gpu, slots, kv_cache_types(&settings.cargo)?);
+    let fitted = fit_on_gpus(backend, settings, header, &choices)?;
+    Ok(fitted.unwrap_or_else(|| (Fit::processor(), options)))
+}
+
+/// Places the model on the granted GPUs with one of `choices`; `None` if it runs on the processor.
+fn fit_on_gpus<C: Measured>(
+    backend: &backend::Started,
+    settings: &Settings,
+    header: &Header,
+    choices: &[C],
+) -> Result<Option<(Fit, C)>, Failure> {
     if settings.gpus.is_empty() {
-        return Ok((Fit::processor(), options));
+        return Ok(None);
     }
     gpu::load(&backend.folder);
     let placed = gpu::place(&settings.gpus, &gpu::all())?;
-    // Idle conversations stay in a context on a GPU.
-    let on_gpu = EngineOptions { kv_offload_tokens: 0, cache: KvCacheType::F16, ..options };
-    let (fit, chosen) =
-        Fit::on(placed, &settings.path, &choices(on_gpu, slots, kv_cache_types(&settings.cargo)?))?;
+    // An adapter is loaded beside the weights that it changes.
+    let adapter = settings.adapter.as_ref().and_then(|path| std::fs::metadata(path).ok());
+    let placed = gpu::set_aside(placed, adapter.map_or(0, |file| file.len()));
+    let weights = Weights { path: &settings.path, layers: layers(header) };
+    let (fit, chosen) = Fit::on(&placed, weights, choices)?;
     if fit.placement.gpus.is_empty() {
         tracing::warn!("not one layer fits the memory that it may use of the GPU");
-        return Ok((Fit::processor(), options));
+        return Ok(None);
     }
-    Ok((fit, chosen))
+    Ok(Some((fit, chosen)))
+}
+
+/// Number of layers of a model, without that of its output.
+fn layers(header: &Header) -> u64 {
+    number(header, "block_count").unwrap_or(header.layer_bytes().len() as u64)
 }
 
 /// Contexts to try on a GPU, the best first: half as many tokens for all jobs together are worse than 8 instead of 16 bits for each value.

@@ -25,11 +25,15 @@ use island_testing::vulkan;
 use serde_json::{Value, json};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_island-worker-llmcpp");
+/// Time for a worker that has to compile its shaders.
+const SHADERS: Duration = Duration::from_mins(5);
 
 /// What one reply showed.
 #[derive(Debug)]
 struct Reply {
     text: String,
+    /// The result, of a model that writes no text.
+    output: Option<Value>,
     device: String,
     sandbox: SandboxLevel,
     /// Libraries that the worker had mapped when it had replied.
@@ -64,13 +68,18 @@ impl Island {
 
     /// The reply of a worker with these GPUs, or why it could not load the model.
     async fn reply(&self, gpus: Vec<GpuGrant>, engine: Value) -> Result<Reply, Failure> {
-        let launch = self.launch(gpus, engine);
+        let input = json!({"prompt": "Tell me about the sea.", "max_tokens": 16, "temperature": 0}); // words: ok
+        self.run(self.launch(gpus, engine), input).await
+    }
+
+    /// What a worker answers, or why it could not load the model.
+    async fn run(&self, launch: Launch, input: Value) -> Result<Reply, Failure> {
         let dir = self.dir.path().join(launch.instance.to_string());
         let mut worker = host::spawn(BINARY.as_ref(), &dir, &launch).await.expect("a worker");
         let key = AttemptKey { job_id: JobId(uuid::Uuid::now_v7()), attempt: 1, epoch: 1 };
         let request = Box::new(RunRequest {
             cargo: launch.cargo.clone(),
-            input: json!({"prompt": "Tell me about the sea.", "max_tokens": 16, "temperature": 0}), // words: ok
+            input,
             artifacts: launch.artifacts.clone(),
             continues: None,
             continues_reasoning: None,
@@ -84,7 +93,7 @@ impl Island {
             .expect("send");
         let (mut text, mut level) = (String::new(), SandboxLevel::None);
         loop {
-            let frame = tokio::time::timeout(Duration::from_mins(1), worker.connection.frames.next()).await;
+            let frame = tokio::time::timeout(SHADERS, worker.connection.frames.next()).await;
             let Some(frame) = frame.expect("in time") else {
                 panic!("the worker ended: {}", host::stderr_tail(&dir, 4000));
             };
@@ -95,10 +104,11 @@ impl Island {
                     for event in events {
                         match event.event {
                             AttemptEvent::Token { content, .. } => text.push_str(&content),
-                            AttemptEvent::Ended { outcome: Outcome::Completed { usage, .. } } => {
+                            AttemptEvent::Ended { outcome: Outcome::Completed { usage, output, .. } } => {
                                 let maps = format!("/proc/{}/maps", worker.process.pid());
                                 return Ok(Reply {
                                     text,
+                                    output,
                                     device: usage.device.expect("the device is in the usage"),
                                     sandbox: level,
                                     libraries: fs::read_to_string(maps).expect("the worker's memory map"),
@@ -153,6 +163,26 @@ async fn a_model_runs_on_the_gpu_in_the_full_sandbox_and_replies_as_on_the_proce
     assert_eq!(on_processor.device, "cpu");
     assert_eq!(on_gpu.text, on_processor.text);
     assert!(!on_gpu.text.is_empty());
+}
+
+#[tokio::test]
+async fn a_model_that_embeds_texts_runs_on_the_gpu_as_on_the_processor() {
+    let Some(island) = software("vectors on a GPU") else { return };
+    let model = island_testing::workspace().join("runtimes/llmcpp/tests/encoders/bert.gguf");
+    let mut vectors = Vec::new();
+    for (gpus, device) in [(granted(4096), "vulkan: llvmpipe"), (Vec::new(), "cpu")] {
+        let mut launch = island.launch(gpus, json!({"task": "feature-extraction"}));
+        launch.artifacts.insert("model".to_owned(), model.clone());
+        let reply = island.run(launch, json!({"input": "the train was late"})).await.expect("a vector");
+        assert!(reply.device.starts_with(device) && !reply.device.contains('+'), "{}", reply.device);
+        let output = reply.output.expect("a result");
+        let numbers = output["embeddings"][0].as_array().expect("a vector").clone();
+        vectors.push(numbers.iter().map(|number| number.as_f64().expect("a number")).collect::<Vec<f64>>());
+    }
+    assert_eq!((vectors[0].len(), vectors[1].len()), (64, 64));
+    for (one, other) in vectors[0].iter().zip(&vectors[1]) {
+        assert!((one - other).abs() < 2e-2, "{vectors:?}");
+    }
 }
 
 #[tokio::test]

@@ -6,11 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use island_protocol::host;
+
 use super::{
     GpuReadings, MB, Moment, Probe, ProbeReport, Reading, Roots, TWICE, Vendor,
     clients::Clients,
     sysfs::{self, Device},
 };
+use crate::inventory::pci::pci_address;
 
 const VENDOR: &str = "0x8086";
 /// Energy is counted in steps: over a shorter time between two polls the power would be inaccurate.
@@ -23,11 +26,31 @@ pub(super) struct Intel {
     /// Energy used until the last poll, microjoules.
     energy: BTreeMap<String, (Instant, u64)>,
     names: BTreeMap<String, String>,
+    /// Memory of the engines' devices by PCI address, bytes.
+    sizes: BTreeMap<String, u64>,
 }
 
 impl Intel {
     pub(super) fn new(roots: &Roots) -> Self {
-        Self { roots: roots.clone(), energy: BTreeMap::new(), names: BTreeMap::new() }
+        Self { roots: roots.clone(), energy: BTreeMap::new(), names: BTreeMap::new(), sizes: BTreeMap::new() }
+    }
+
+    /// Takes the memory of GPUs whose driver does not report it in sysfs, such as that of the kernel's own i915, from these devices of the
+    /// engines, which ask the driver.
+    pub(super) fn with_devices(mut self, devices: &[host::Device]) -> Self {
+        for device in devices {
+            if let Some(address) = device.address.as_deref().and_then(pci_address) {
+                let known = self.sizes.entry(address).or_default();
+                *known = (*known).max(device.memory_mb.saturating_mul(MB));
+            }
+        }
+        self
+    }
+
+    /// Memory that engines report of a GPU, bytes. Only of one with dedicated memory: otherwise it is the machine's.
+    fn reported(&self, gpu: &Device) -> Option<u64> {
+        let address = pci_address(&gpu.address).filter(|_| is_discrete(gpu))?;
+        self.sizes.get(&address).copied().filter(|bytes| *bytes > 0)
     }
 
     fn seen(&mut self, gpu: &Device, bytes: u64, moment: &Moment<'_>) -> GpuReadings {
@@ -76,10 +99,12 @@ impl Probe for Intel {
     fn poll(&mut self, moment: &Moment<'_>) -> ProbeReport {
         let mut report = ProbeReport::default();
         for gpu in sysfs::devices(&self.roots.sys, VENDOR) {
-            match memory(&gpu) {
+            let bytes = memory(&gpu).or_else(|| self.reported(&gpu));
+            match bytes {
                 Some(bytes) => report.seen.push(self.seen(&gpu, bytes, moment)),
                 None if is_discrete(&gpu) => report.problems.push(format!(
-                    "the Intel GPU at {} is not used: its driver does not report its memory",
+                    "the Intel GPU at {} is not used: neither its driver nor an engine reports its memory; install \
+                     mesa-vulkan-drivers, then restart the agent",
                     gpu.address
                 )),
                 // A GPU that shares the processor's memory is not offered to jobs.
@@ -198,5 +223,28 @@ mod tests {
         // Intel's own i915 reports it at the card.
         tree.write(&format!("sys/devices/pci0000:00/{ADDRESS}/drm/card1/lmem_total_bytes"), "17179869184");
         assert_eq!(poll().seen[0].vram_mb, 16_384);
+    }
+
+    #[test]
+    fn memory_that_the_driver_does_not_report_is_that_of_the_engines_device() {
+        let tree = Tree::new();
+        tree.plug(0, "0000:00:02.0", &[("vendor", "0x8086")]);
+        tree.plug(1, ADDRESS, &[("vendor", "0x8086"), ("hwmon/hwmon1/energy1_input", "1")]);
+        let roots = tree.roots();
+        let device = |address: &str, memory_mb| host::Device {
+            address: Some(address.to_owned()),
+            memory_mb,
+            ..host::Device::default()
+        };
+        let devices = [device("0000:00:02.0", 20_000), device(ADDRESS, 16_288), device(ADDRESS, 0)];
+        let report = |devices: &[host::Device]| {
+            let mut probe = Intel::new(&roots).with_devices(devices);
+            let report = probe.poll(&Moment::new(Instant::now(), &roots.proc));
+            let seen: Vec<_> = report.seen.into_iter().map(|seen| (seen.address, seen.vram_mb)).collect();
+            (seen, report.problems.len())
+        };
+        assert_eq!(report(&devices), (vec![(ADDRESS.to_owned(), 16_288)], 0), "not of an integrated one");
+        assert_eq!(report(&devices[..1]), (Vec::new(), 1));
+        assert_eq!(report(&devices[2..]), (Vec::new(), 1), "an engine that does not report it");
     }
 }

@@ -18,7 +18,7 @@ struct Machine {
 impl Machine {
     fn of(tree: &Tree, fake: &Fake) -> Self {
         let numbers = Numbers::load(tree.0.path());
-        Self { gpus: Gpus::under(&tree.roots(), fake.open(), numbers), start: Instant::now() }
+        Self { gpus: Gpus::under(&tree.roots(), fake.open(), numbers, &[]), start: Instant::now() }
     }
 
     fn at(&mut self, seconds: u64) -> View {
@@ -120,11 +120,33 @@ fn a_worker_on_vulkan_is_found_among_the_processes_that_draw() {
     desktop.kill().and_then(|()| desktop.wait()).expect("end it");
 }
 
+#[test]
+fn the_owners_limit_decides_about_a_gpu_whose_memory_in_use_is_hidden() {
+    let tree = Tree::new();
+    tree.plug(0, "0000:03:00.0", &[("vendor", "0x8086"), ("tile0/physical_vram_size_bytes", "12884901888")]);
+    let by_limit = |settings: &str| {
+        #[derive(serde::Deserialize)]
+        struct Rules {
+            gpu: Vec<gpus::GpuRule>,
+        }
+        let rules: Rules = toml::from_str(settings).expect("rules");
+        let gpus = Gpus::under(&tree.roots(), Fake::default().open(), Numbers::default(), &[]);
+        let view = gpus.with_rules(rules.gpu).poll(Instant::now());
+        let cards: Vec<_> = view.cards.iter().map(|card| (card.by_limit, card.is_granted())).collect();
+        cards
+    };
+    assert_eq!(by_limit("gpu = []"), [(false, false)]);
+    assert_eq!(by_limit("gpu = [{ gpu = '0000:03:00.0', max_vram_mb = 8000 }]"), [(true, true)]);
+    // Where the programs of all users are visible, the use is measured.
+    tree.write("proc/1/fd/0", "");
+    assert_eq!(by_limit("gpu = [{ gpu = 0, max_vram_mb = 8000 }]"), [(false, true)]);
+}
+
 #[tokio::test]
 async fn changes_of_the_offered_gpus_are_registered() {
     let (tree, fake) = (Tree::new(), Fake::default());
     fake.set(|script| script.gpus = vec!["GPU-a"]);
-    let gpus = Gpus::under(&tree.roots(), fake.open(), Numbers::default());
+    let gpus = Gpus::under(&tree.roots(), fake.open(), Numbers::default(), &[]);
     let meter = Meter::new(gpus, tree.0.path().to_owned());
     meter.sample().await;
     let registered = Arc::new(Mutex::new(Vec::new()));

@@ -27,7 +27,7 @@ pub(crate) fn card(
         drawing: BTreeMap::new(),
         handle: Some(format!("GPU-0000000{index}-0000-0000-0000-000000000000")),
     };
-    Card { index, seen, foreign: Some(0), ours_mb }
+    Card { index, seen, foreign: Some(0), ours_mb, by_limit: false }
 }
 
 fn view(cards: Vec<Card>) -> View {
@@ -145,6 +145,32 @@ fn a_gpu_that_is_full_of_idle_workers_still_counts() {
     assert_eq!(usable, [(1, 0)].into(), "idle workers there can be stopped");
 }
 
+#[test]
+fn a_limit_is_consent_where_the_memory_in_use_is_hidden() {
+    let unknown = || Err("not reported".to_owned());
+    let limit = |mb| GpuRule { max_vram_mb: Some(mb), ..rule("0") };
+    let free = |card: Card, rules: &[GpuRule]| {
+        let by_limit = is_by_limit(rules, &card);
+        let view = view(vec![Card { by_limit, ..card }]);
+        usable(rules, &PausedGpus::new(), &view).get(&0).copied()
+    };
+    let hidden = || card(0, Vendor::Intel, 16_000, unknown(), None);
+    assert_eq!(free(hidden(), &[]), Some(0), "without a rule nothing is known to be free");
+    assert_eq!(free(hidden(), &[limit(12_000)]), Some(12_000));
+    assert_eq!(free(hidden(), &[limit(20_000)]), Some(16_000), "not more than it has");
+    assert_eq!(free(hidden(), &[limit(12_000), limit(3000)]), Some(3000), "the strictest rule");
+    let hot = GpuRule { max_temperature_c: Some(80), ..rule("0") };
+    assert_eq!(free(hidden(), &[hot]), Some(0), "a limit of something else allows nothing");
+    let other = GpuRule { max_vram_mb: Some(12_000), ..rule("1") };
+    assert_eq!(free(hidden(), &[other]), Some(0), "a rule for another GPU");
+    let never = GpuRule { never: true, ..limit(12_000) };
+    assert_eq!(free(hidden(), &[never]), None);
+    let measured = card(0, Vendor::Intel, 16_000, Ok(10_000), Some(0));
+    assert_eq!(free(measured, &[limit(12_000)]), Some(6000), "what is measured counts");
+    let faulty = card(0, Vendor::Amd, 16_000, unknown(), None);
+    assert_eq!(free(faulty, &[limit(12_000)]), Some(0), "a value that is missing by a fault");
+}
+
 /// The variables of a worker on these GPUs.
 fn variables(gpus: &[u32], view: &View) -> BTreeMap<String, String> {
     let memory = gpus.iter().map(|gpu| (*gpu, 1)).collect();
@@ -237,6 +263,7 @@ fn any_view() -> impl Strategy<Value = View> {
             let used = used.map(|used| used.min(vram)).ok_or_else(|| "not reported".to_owned());
             let ours = ours.map(|ours| ours.min(used.clone().unwrap_or(0)));
             let mut card = card(index as u32, vendor, vram, used, ours);
+            card.by_limit = vendor == Vendor::Intel && card.seen.used_mb.is_err();
             (card.seen.temperature_c, card.seen.power_w) = (Ok(celsius), Ok(watts as f32));
             if vendor == Vendor::Intel {
                 card.seen.handle = None;
@@ -262,7 +289,9 @@ proptest! {
                     prop_assert!(free_mb == 0 || card.ours_mb.unwrap_or(used) + free_mb <= most);
                 }
             } else {
-                prop_assert_eq!(free_mb, 0, "what is not measured is not free");
+                // What is not measured is free only as far as a rule allows it.
+                let allowed = limits.max_vram_mb.filter(|_| card.by_limit).unwrap_or(0);
+                prop_assert!(free_mb <= allowed.min(card.seen.vram_mb));
             }
             if let Some(most) = limits.max_temperature_c {
                 prop_assert!(card.seen.temperature_c.clone().expect("measured") < most);
@@ -283,15 +312,18 @@ proptest! {
         }
     }
 
-    /// A further rule never allows more.
+    /// A further rule never allows more, except the first limit of a GPU whose memory in use is hidden.
     #[test]
     fn a_further_rule_never_allows_more(rules in prop::collection::vec(any_rule(), 1..4), more in any_rule(), view in any_view()) {
-        let free = |rules: &[GpuRule]| {
-            usable(rules, &paused_gpus(rules, &view, &PausedGpus::new()), &view).values().sum::<u64>()
-        };
+        let free = |rules: &[GpuRule]| usable(rules, &paused_gpus(rules, &view, &PausedGpus::new()), &view);
         let memory = |rules: &[GpuRule]| offered(rules, &view).0.iter().map(|gpu| gpu.vram_mb).sum::<u64>();
         let with_more: Vec<_> = rules.iter().cloned().chain([more]).collect();
-        prop_assert!(free(&with_more) <= free(&rules));
+        let before = free(&rules);
+        for (index, mb) in free(&with_more) {
+            let card = &view.cards[index as usize];
+            let is_first = card.by_limit && limits(&rules, card).max_vram_mb.is_none();
+            prop_assert!(is_first || mb <= before[&index]);
+        }
         prop_assert!(memory(&with_more) <= memory(&rules));
     }
 

@@ -29,7 +29,10 @@ use super::{
     slot::{end, interrupted},
     step::Stage,
 };
-use crate::model::{Model, does_not_run};
+use crate::{
+    fit::Measured,
+    model::{Model, does_not_run},
+};
 
 /// Maximum number of sequences in llama.cpp.
 const MAX_SEQUENCES: usize = 64;
@@ -72,9 +75,10 @@ impl EngineOptions {
             .with_n_threads_batch(self.threads)
             .with_no_perf(true)
     }
+}
 
-    /// Parameters of the largest context that a model on a GPU may get.
-    pub fn largest_context(&self) -> LlamaContextParams {
+impl Measured for EngineOptions {
+    fn largest_context(&self) -> LlamaContextParams {
         self.context(2 * self.slots())
     }
 }

@@ -1,6 +1,7 @@
-//! GPUs that are older than the code of the CUDA module.
+//! GPUs for which the CUDA module has no machine code.
 //!
-//! The module lists every GPU of the driver, and the first kernel fails on one for which it has no code. Such a GPU is left to Vulkan.
+//! The module lists every GPU of the driver. On older ones the first kernel fails. For newer ones the driver compiles the module's intermediate
+//! code, for minutes and in each worker anew, because its cache is outside of the sandbox.
 
 use std::ffi::{CString, OsStr, c_char, c_int};
 
@@ -8,6 +9,8 @@ use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL, Symbol};
 
 /// The oldest generation that the module has code for, Turing: major and minor number of the compute capability, as in `scripts/cuda.sh`.
 const OLDEST: (c_int, c_int) = (7, 5);
+/// The first generation after those that the module has machine code for, Blackwell.
+const FIRST_COMPILED: (c_int, c_int) = (10, 0);
 /// The driver's library.
 const DRIVER: &str = "libcuda.so.1";
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `…_MINOR`.
@@ -17,6 +20,11 @@ const MINOR: c_int = 76;
 /// Returns why the module cannot run on the GPU with this PCI address. A GPU about which the driver gives no answer is left to the module.
 pub(super) fn problem(address: &str) -> Option<String> {
     too_old(capability(DRIVER.as_ref(), address)?)
+}
+
+/// Returns whether the driver would compile the module's code for the GPU with this PCI address; `false` if the driver gives no answer.
+pub(super) fn is_compiled(address: &str) -> bool {
+    capability(DRIVER.as_ref(), address).is_some_and(|capability| capability >= FIRST_COMPILED)
 }
 
 fn too_old(capability: (c_int, c_int)) -> Option<String> {
