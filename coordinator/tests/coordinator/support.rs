@@ -12,11 +12,18 @@ use std::time::Duration;
 
 /// Maximum wait for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Maximum wait for a coordinator that stops in order: a write may wait for a lock of PostgreSQL for 20 s.
+pub(crate) const STOPPING: Duration = Duration::from_mins(1);
 
 /// Waits for an expected event.
 pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
-    let happened = tokio::time::timeout(PATIENCE, event).await;
-    happened.unwrap_or_else(|_| panic!("{what} did not happen in {PATIENCE:?}"))
+    within(PATIENCE, what, event).await
+}
+
+/// Waits for an expected event for at most this time.
+pub(crate) async fn within<T>(limit: Duration, what: &str, event: impl Future<Output = T>) -> T {
+    let happened = tokio::time::timeout(limit, event).await;
+    happened.unwrap_or_else(|_| panic!("{what} did not happen in {limit:?}"))
 }
 
 /// The status and the error of an answer.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{database, nats::Nats, process::Process, soon};
+use super::{STOPPING, database, nats::Nats, process::Process, soon, within};
 
 /// An account and its key.
 #[derive(Clone)]
@@ -206,7 +206,8 @@ impl Network {
 
     async fn ended(&mut self) {
         if let Some(running) = self.running.take() {
-            soon("the coordinator's end", running).await.expect("no panic").expect("served");
+            let ended = within(STOPPING, "the coordinator's end", running).await;
+            ended.expect("no panic").expect("served");
         }
     }
 
