@@ -167,7 +167,7 @@ impl Agent {
         let meter = Arc::new(Meter::new(
             Gpus::here(&state, &runtimes.devices())
                 .with_own(runtimes.own_processes())
-                .with_rules(config.policy.gpu.clone()),
+                .with_consent(gpus::consent(config.policy.gpu.clone())),
             config.cache_dir(),
         ));
         meter.sample().await;

@@ -93,7 +93,7 @@ pub fn text(findings: &[Finding], width: Option<usize>) -> String {
 pub async fn examine(config: &Config) -> Vec<Finding> {
     let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &config.containers).await;
     let gpus = Gpus::here_read_only(&config.state_dir, &runtimes.devices());
-    let gpus = gpus.with_rules(config.policy.gpu.clone()).poll(Instant::now());
+    let gpus = gpus.with_consent(gpus::consent(config.policy.gpu.clone())).poll(Instant::now());
     let found = inventory::discover(&gpus, runtimes.report(&gpus.cards), runtimes.sandbox());
     let mut findings = machine(&found);
     findings.extend(graphics(&config.policy.gpu, &gpus));

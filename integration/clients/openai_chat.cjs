@@ -51,7 +51,8 @@ async function accumulated(wanted) {
 }
 
 async function abandoned() {
-  const stream = await client.chat.completions.create({ ...request, model: "sim-chat", max_tokens: 500, stream: true });
+  const { temperature, ...others } = request;
+  const stream = await client.chat.completions.create({ ...others, model: "sim-chat", max_tokens: 500, stream: true });
   for await (const chunk of stream) {
     if (chunk.choices[0].delta.content) break;
   }

@@ -35,7 +35,6 @@ use island_protocol::{
 };
 
 use self::{clients::Clients, numbers::Numbers, own::OwnProcesses};
-use crate::policy::gpus::{self, GpuRule};
 
 const MB: u64 = 1 << 20;
 /// Reason for the values of a GPU that is suspended: reading them would wake it.
@@ -283,6 +282,15 @@ impl View {
     }
 }
 
+/// Decides whether the owner's limit is used in place of a memory in use that is unknown.
+struct Consent(Box<dyn Fn(&Card) -> bool + Send>);
+
+impl fmt::Debug for Consent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consent").finish_non_exhaustive()
+    }
+}
+
 /// The GPUs of this machine, polled repeatedly.
 #[derive(Debug)]
 pub struct Gpus {
@@ -290,8 +298,7 @@ pub struct Gpus {
     numbers: Numbers,
     proc: PathBuf,
     own: OwnProcesses,
-    /// The owner's rules for single GPUs.
-    rules: Vec<GpuRule>,
+    consent: Consent,
     /// Names of all GPUs found since the start.
     known: BTreeMap<u32, String>,
 }
@@ -314,10 +321,10 @@ impl Gpus {
         Self { own, ..self }
     }
 
-    /// Applies the owner's rules for single GPUs.
+    /// Sets of which GPUs workers are granted memory by their owner's limit, see [`Card::by_limit`].
     #[must_use]
-    pub fn with_rules(self, rules: Vec<GpuRule>) -> Self {
-        Self { rules, ..self }
+    pub fn with_consent(self, is_by_limit: impl Fn(&Card) -> bool + Send + 'static) -> Self {
+        Self { consent: Consent(Box::new(is_by_limit)), ..self }
     }
 
     fn and_emulated(mut self, devices: &[Device]) -> Self {
@@ -342,7 +349,7 @@ impl Gpus {
             numbers,
             proc,
             own: OwnProcesses::default(),
-            rules: Vec::new(),
+            consent: Consent(Box::new(|_| false)),
             known: BTreeMap::new(),
         }
     }
@@ -376,7 +383,7 @@ impl Gpus {
         let ours = seen.processes().into_iter().filter(|(pid, _)| !is_foreign(*pid)).map(|(_, mb)| mb);
         let ours_mb = computing.and_then(|_| ours.sum::<Option<u64>>());
         let card = Card { index: self.numbers.of(&seen.id), foreign, ours_mb, seen, by_limit: false };
-        Card { by_limit: gpus::is_by_limit(&self.rules, &card), ..card }
+        Card { by_limit: (self.consent.0)(&card), ..card }
     }
 }
 

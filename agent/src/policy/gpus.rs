@@ -282,6 +282,11 @@ pub fn is_by_limit(rules: &[GpuRule], card: &Card) -> bool {
     is_hidden && limits(rules, card).max_vram_mb.is_some()
 }
 
+/// [`is_by_limit`] with these rules.
+pub fn consent(rules: Vec<GpuRule>) -> impl Fn(&Card) -> bool + Send + 'static {
+    move |card| is_by_limit(&rules, card)
+}
+
 /// Memory of a GPU that jobs may still use, megabytes. What workers hold of one whose limit decides is not measured, so it is not subtracted.
 fn free_mb(limits: &Limits, card: &Card) -> u64 {
     let Ok(used) = card.seen.used_mb else {

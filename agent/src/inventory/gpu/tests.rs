@@ -131,7 +131,7 @@ fn the_owners_limit_decides_about_a_gpu_whose_memory_in_use_is_hidden() {
         }
         let rules: Rules = toml::from_str(settings).expect("rules");
         let gpus = Gpus::under(&tree.roots(), Fake::default().open(), Numbers::default(), &[]);
-        let view = gpus.with_rules(rules.gpu).poll(Instant::now());
+        let view = gpus.with_consent(gpus::consent(rules.gpu)).poll(Instant::now());
         let cards: Vec<_> = view.cards.iter().map(|card| (card.by_limit, card.is_granted())).collect();
         cards
     };
