@@ -16,8 +16,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const STOPPING: Duration = Duration::from_mins(1);
 
 /// Waits for an expected event.
-pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
-    within(PATIENCE, what, event).await
+pub(crate) fn soon<T>(what: &str, event: impl Future<Output = T>) -> impl Future<Output = T> {
+    within(PATIENCE, what, event)
 }
 
 /// Waits for an expected event for at most this time.
