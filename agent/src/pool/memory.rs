@@ -503,7 +503,7 @@ mod tests {
         let (lives, state) = watch::channel(WorkerState::Ready);
         let (worker, _commands) = WorkerHandle::in_state(cargo.clone(), vec![grant(0, all_mb)], state);
         pool.lock().push((ModelKey::of(&cargo, None), worker));
-        assert_eq!(free_mb(), 0, "all of it is lent");
+        assert_eq!(free_mb(), 0, "all of it is granted");
         assert_eq!(pool.candidates(&sample)[0].memory.of(0), all_mb, "its end makes it available");
         drop(lives);
     }
