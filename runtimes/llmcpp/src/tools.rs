@@ -99,11 +99,16 @@ impl Offer {
             Choice::Required => true,
             Choice::Named(name) => name_of(tool) == Some(name),
         };
-        let calls: Vec<Value> = self.tools.iter().filter(wanted).map(call_schema).collect();
-        match calls.len() {
-            0 => None,
-            1 => calls.into_iter().next(),
-            _ => Some(json!({ "anyOf": calls })),
+        let tools: Vec<&Value> = self.tools.iter().filter(wanted).collect();
+        match tools[..] {
+            [] => None,
+            [tool] => Some(call_schema(tool, "#")),
+            _ => {
+                let calls = tools.iter().enumerate();
+                let calls: Vec<Value> =
+                    calls.map(|(n, tool)| call_schema(tool, &format!("#/anyOf/{n}"))).collect();
+                Some(json!({ "anyOf": calls }))
+            }
         }
     }
 
@@ -128,10 +133,14 @@ fn name_of(tool: &Value) -> Option<&str> {
     tool.get("function")?.get("name")?.as_str().filter(|name| !name.is_empty() && name.len() <= 128)
 }
 
-fn call_schema(tool: &Value) -> Value {
+/// The schema of a call of one function, as a part of another schema at this place.
+fn call_schema(tool: &Value, place: &str) -> Value {
     let function = &tool["function"];
-    let arguments = function.get("parameters").filter(|schema| schema.is_object()).cloned();
-    call(&json!({ "const": function["name"] }), &arguments.unwrap_or_else(|| json!({ "type": "object" })))
+    let arguments = match function.get("parameters").filter(|schema| schema.is_object()) {
+        Some(schema) => moved(schema, &format!("{place}/properties/arguments")),
+        None => json!({ "type": "object" }),
+    };
+    call(&json!({ "const": function["name"] }), &arguments)
 }
 
 /// The schema of a call whose name and arguments match these.
@@ -200,6 +209,19 @@ mod tests {
         assert_eq!(schema["anyOf"][0]["properties"]["mood"]["$ref"], "#/anyOf/0/$defs/mood");
         assert_eq!(schema["anyOf"][0]["$defs"], form["$defs"]);
         assert_eq!(schema["anyOf"][1]["properties"]["name"]["enum"], json!(["weather"]));
+    }
+
+    #[test]
+    fn references_within_the_parameters_of_a_forced_call_are_resolved() {
+        let parameters =
+            json!({"$defs": {"mood": {"enum": ["calm"]}}, "properties": {"mood": {"$ref": "#/$defs/mood"}}});
+        let tool = |name| json!({"type": "function", "function": {"name": name, "parameters": parameters}});
+        for tools in [json!([tool("one")]), json!([tool("one"), tool("two")])] {
+            let offer = read(&json!({"tools": tools, "tool_choice": "required"}));
+            let schema = offer.expect("valid").expect("offered").reply_schema(None).expect("a schema");
+            let grammar = crate::grammar::grammar(&schema).expect("every reference leads to a schema");
+            assert!(grammar.contains("calm"), "{grammar}");
+        }
     }
 
     #[test]

@@ -31,8 +31,12 @@ pub struct Profile {
     pub libraries: Vec<PathBuf>,
     /// Device nodes that it uses.
     pub devices: Vec<PathBuf>,
-    /// Whether drivers run in it: system calls that they need are allowed, such as `ioctl`, memory may become executable, and threads get names.
+    /// Whether drivers run in it: system calls that they need are allowed, such as `ioctl`, facts about this process are readable, and memory may
+    /// become executable.
     pub drivers: bool,
+    /// Whether a driver names its threads through their files in `/proc/self/task`, as NVIDIA's does. Beside those files are the machine's network
+    /// connections, which are readable then.
+    pub names_threads: bool,
     /// Whether it generates or maps code: memory may become executable, and files without a name be created.
     pub code: bool,
     /// Whether it connects to programs on this machine through Unix sockets; what they allow is not restricted.

@@ -18,6 +18,21 @@ const NEEDED: ABI = ABI::V2;
 /// Harmless facts that the C library and threads need.
 const FACTS: [&str; 3] = ["/sys/devices/system/cpu", "/dev/null", "/dev/urandom"];
 
+/// What drivers read about this process: its memory map, counters, and name. Not the folder: it also contains the machine's network connections.
+const OWN_FACTS: [&str; 8] = [
+    "/proc/self/auxv",
+    "/proc/self/cmdline",
+    "/proc/self/comm",
+    "/proc/self/maps",
+    "/proc/self/smaps_rollup",
+    "/proc/self/stat",
+    "/proc/self/statm",
+    "/proc/self/status",
+];
+
+/// This process.
+const OWN: &str = "/proc/self";
+
 /// This process's threads. CUDA does not start where it cannot name those that it starts, which it does through their files `comm` here. Files
 /// through which a process could free itself belong to root, because this one is not dumpable.
 const THREADS: &str = "/proc/self/task";
@@ -65,6 +80,12 @@ fn restrict(profile: &Profile) -> Result<RulesetStatus, RulesetError> {
         rules = allow(rules, path, AccessFs::ReadDir.into())?;
     }
     if profile.drivers {
+        for fact in OWN_FACTS {
+            rules = allow(rules, Path::new(fact), read)?;
+        }
+    }
+    if profile.names_threads {
+        rules = allow(rules, Path::new(OWN), read)?;
         let named = (read | AccessFs::WriteFile | AccessFs::Truncate) & known;
         rules = allow(rules, Path::new(THREADS), named)?;
     }
@@ -113,7 +134,7 @@ mod tests {
     #[test]
     fn entries_that_the_kernel_forgets_stay_open() {
         let task = PathBuf::from(format!("/proc/{}/task", std::process::id()));
-        let profile = Profile { drivers: true, ..Profile::default() };
+        let profile = Profile { names_threads: true, ..Profile::default() };
         // Only the thread is confined.
         let confined = thread::spawn(move || {
             confine(&profile).expect("landlock");

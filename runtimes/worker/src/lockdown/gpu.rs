@@ -11,9 +11,7 @@ use super::{Profile, nodes};
 use crate::launch::GpuGrant;
 
 /// What drivers read: facts about devices, the index of libraries, which Vulkan drivers there are, and their settings for single programs.
-/// Of processes, only this one: `/proc/self` is resolved when the sandbox is applied.
-const READ: [&str; 32] = [
-    "/proc/self",
+const READ: [&str; 31] = [
     "/proc/cpuinfo",
     "/proc/devices",
     "/proc/driver/nvidia",
@@ -80,13 +78,15 @@ impl Profile {
         libraries.dedup();
         let facts = READ.iter().map(PathBuf::from).chain(pci_domains(Path::new(BUSES)));
         let own = gpus.iter().filter_map(|gpu| facts_of(gpu.address.as_deref()?, root));
+        let devices = nodes::granted(devices(&root.join("dev")), gpus, root);
         Self {
             read: facts.chain(own).chain(manifests).collect(),
             // Drivers of AMD and Intel look for their GPUs here.
             listed: vec![root.join("dev/dri")],
             libraries,
-            devices: nodes::granted(devices(&root.join("dev")), gpus, root),
             drivers: true,
+            names_threads: devices.iter().any(|node| is_of_nvidia(node)),
+            devices,
             ..Self::default()
         }
     }
@@ -168,6 +168,11 @@ fn devices(dev: &Path) -> Vec<PathBuf> {
         own.map(|name| dev.join(name)).chain(nodes.map(|name| render.join(name))).collect();
     found.sort();
     found
+}
+
+/// Whether a device node is one of NVIDIA's driver.
+fn is_of_nvidia(node: &Path) -> bool {
+    node.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"nvidia"))
 }
 
 /// The names in a folder; none if it cannot be read.
@@ -258,6 +263,18 @@ mod tests {
         assert!(profile.read.contains(&gpu.canonicalize().expect("it exists")), "its facts are readable");
         assert_eq!(profile.listed, [root.path().join("dev/dri")]);
         assert!(profile.drivers);
+    }
+
+    #[test]
+    fn only_a_driver_of_nvidia_may_name_threads() {
+        for (node, names_threads) in [("dri/renderD128", false), ("kfd", false), ("nvidiactl", true)] {
+            let root = tempfile::tempdir().expect("a folder");
+            let path = root.path().join("dev").join(node);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("created");
+            fs::write(path, "").expect("written");
+            let grant = GpuGrant { index: 0, address: None, memory_mb: 1 };
+            assert_eq!(Profile::of_gpus(&[grant], root.path()).names_threads, names_threads, "{node}");
+        }
     }
 
     /// Files of the kernel that a driver of a GPU does not need: about other processes, networks and their settings, the

@@ -101,7 +101,14 @@ impl EngineLoader for Chosen {
 
     fn profile(&self, launch: &Launch) -> Profile {
         let needs = |what: &str| launch.cargo.engine["needs"] == what;
-        Profile { code: needs("code"), local_sockets: needs("local sockets"), ..Profile::gpu(&launch.gpus) }
+        let of_gpus = Profile::gpu(&launch.gpus);
+        Profile {
+            code: needs("code"),
+            local_sockets: needs("local sockets"),
+            // Also on machines with a GPU of NVIDIA, only where a test says so.
+            names_threads: needs("names of threads"),
+            ..of_gpus
+        }
     }
 
     async fn load(self, _launch: Launch, _progress: LoadProgress) -> Result<Loaded<Attempts>, Failure> {
@@ -134,25 +141,40 @@ fn sandbox_holds_around_local_sockets() {
     holds(&scene, &["unix socket"]);
 }
 
-/// What GPU drivers need in addition: facts about this process, names for its threads, code that they compile, files without a name.
-const DRIVERS_NEED: &[&str] = &["read own memory map", "name a thread", "memory file", "executable memory"];
+/// What GPU drivers need in addition: facts about this process, code that they compile, files without a name.
+const DRIVERS_NEED: &[&str] = &["read own memory map", "memory file", "executable memory"];
+/// What NVIDIA's driver needs in addition to that: names for its threads.
+const NVIDIA_NEEDS: &[&str] = &["name a thread"];
+/// What is readable with it, because the files are in the same folders (0160).
+const NVIDIA_EXPOSES: &[&str] = &["read connections", "read connections by a thread"];
 
-fn sandbox_holds_around_gpus() {
+fn with_gpu(engine: serde_json::Value) -> Scene {
     let mut scene = Scene::new(1024);
     scene.launch.gpus = vec![GpuGrant { index: 0, address: None, memory_mb: 1000 }];
-    holds(&scene, DRIVERS_NEED);
+    scene.launch.cargo.engine = engine;
+    scene
+}
+
+fn sandbox_holds_around_gpus() {
+    holds(&with_gpu(json!({})), DRIVERS_NEED);
+    let of_nvidia = with_gpu(json!({"needs": "names of threads"}));
+    holds(&of_nvidia, &[DRIVERS_NEED, NVIDIA_NEEDS, NVIDIA_EXPOSES].concat());
 }
 
 fn drivers_reach_what_they_need() {
     block_on(async {
-        let mut scene = Scene::new(1024);
-        scene.launch.gpus = vec![GpuGrant { index: 0, address: None, memory_mb: 1000 }];
-        let mut worker = scene.spawn().await;
-        for name in DRIVERS_NEED {
-            let result = scene.attempt(&mut worker, name).await;
-            assert!(result.as_deref().is_some_and(|result| result != "refused"), "{name}: {result:?}");
+        for (engine, needed) in [
+            (json!({}), DRIVERS_NEED.to_vec()),
+            (json!({"needs": "names of threads"}), [DRIVERS_NEED, NVIDIA_NEEDS].concat()),
+        ] {
+            let mut scene = with_gpu(engine);
+            let mut worker = scene.spawn().await;
+            for name in needed {
+                let result = scene.attempt(&mut worker, name).await;
+                assert!(result.as_deref().is_some_and(|result| result != "refused"), "{name}: {result:?}");
+            }
+            worker.process.kill().expect("kill");
         }
-        worker.process.kill().expect("kill");
     });
 }
 
