@@ -10,14 +10,14 @@ use std::{
 };
 
 use island_daemon::{chain::Chain, files::write_atomic};
-use island_protocol::host::Measured;
+use island_protocol::host::{Capabilities, Measured};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock,
     control::status::Sources,
-    inventory::{cores, disk_mb},
+    inventory::{cores, disk_mb, engine_devices::EngineDevices},
 };
 
 const FILE: &str = "measured.json";
@@ -135,17 +135,19 @@ impl Benchmark {
         }
     }
 
-    /// The hardware that the result depends on.
     fn machine(&self) -> String {
-        let has = self.sources.supervisor.capabilities();
-        let gpus: Vec<_> = has.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
-        // With another driver or module an engine runs elsewhere.
-        let engines = self.sources.supervisor.pool().engine_devices();
-        let devices: Vec<String> =
-            engines.iter().map(|engine| format!("{} on {}", engine.engine, engine.in_words())).collect();
-        let (gpus, devices) = (gpus.join(", "), devices.join(", "));
-        format!("{} x {}, {} MB, {gpus}; {devices}", has.cpu_cores, has.cpu_model, has.ram_mb)
+        let supervisor = &self.sources.supervisor;
+        machine(&supervisor.capabilities(), &supervisor.pool().engine_devices())
     }
+}
+
+/// The hardware that a result depends on, with the devices that engines use: with another driver or module an engine runs elsewhere.
+fn machine(has: &Capabilities, engines: &[EngineDevices]) -> String {
+    let gpus: Vec<_> = has.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+    let devices: Vec<String> =
+        engines.iter().map(|engine| format!("{} on {}", engine.engine, engine.in_words())).collect();
+    let (gpus, devices) = (gpus.join(", "), devices.join(", "));
+    format!("{} x {}, {} MB, {gpus}; {devices}", has.cpu_cores, has.cpu_model, has.ram_mb)
 }
 
 /// Takes about a second, all processors and some disk space.
@@ -221,6 +223,20 @@ impl Drop for Removed<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::engine_devices::UsedDevice;
+
+    #[test]
+    fn a_result_is_of_the_devices_that_engines_used() {
+        let device = |api: &str, gpu| UsedDevice { apis: vec![api.to_owned()], name: "a".to_owned(), gpu };
+        let of = |device| {
+            let (engine, unused) = ("llmcpp".to_owned(), Vec::new());
+            let engines = [EngineDevices { engine, devices: vec![device], unused }];
+            machine(&Capabilities::default(), &engines)
+        };
+        assert_eq!(of(device("vulkan", Some(0))), of(device("vulkan", Some(0))));
+        assert_ne!(of(device("vulkan", Some(0))), of(device("cpu", None)), "its module was removed");
+        assert_ne!(of(device("vulkan", Some(0))), of(device("cuda", Some(0))), "a module was installed");
+    }
 
     #[test]
     fn memory_and_disk_are_measured_and_no_file_remains() {

@@ -155,7 +155,29 @@ fn counted(series: Series) -> Series {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{screen::tests::status, status::Worker};
+    use crate::{
+        control::{screen::tests::status, status::Worker},
+        inventory::engine_devices::{EngineDevices, UsedDevice},
+    };
+
+    #[test]
+    fn each_device_of_an_engine_is_a_series() {
+        let device = |apis: &[&str], name: &str, gpu| {
+            let apis = apis.iter().map(|&api| api.to_owned()).collect();
+            UsedDevice { apis, name: name.to_owned(), gpu }
+        };
+        let devices =
+            vec![device(&["cuda", "vulkan"], "NVIDIA A", Some(1)), device(&["cpu"], "Some CPU", None)];
+        let engine = EngineDevices { engine: "llmcpp".to_owned(), devices, unused: Vec::new() };
+        let all = series(&Status { engines: vec![engine], ..status() });
+        let found = all.into_iter().find(|series| series.name == "engine_device").expect("a series");
+        let point = |api: &str, device: &str, gpu: &str| {
+            let labels = [("engine", "llmcpp"), ("api", api), ("device", device), ("gpu", gpu)];
+            let labels = labels.map(|(name, value)| (name, value.to_owned())).to_vec();
+            Point { labels, value: 1.0 }
+        };
+        assert_eq!(found.points, [point("cuda vulkan", "NVIDIA A", "1"), point("cpu", "Some CPU", "")]);
+    }
 
     #[test]
     fn processes_of_a_cargo_are_one_series_whatever_their_ids() {

@@ -211,17 +211,25 @@ pub fn used(placed: &[Placed]) -> u64 {
 
 /// Finds the granted GPUs. Fails if one is not among them: a model must not use another instead.
 pub fn place(grants: &[GpuGrant], gpus: &[Gpu]) -> Result<Vec<Placed>, Failure> {
-    let find = |grant: &GpuGrant| {
-        let same = |gpu: &&Gpu| match (&grant.address, &gpu.device.address) {
-            (Some(granted), Some(found)) => granted.eq_ignore_ascii_case(found),
-            // A machine whose only GPU has no address, such as one that is emulated.
-            _ => gpus.len() == 1 && grants.len() == 1,
-        };
-        gpus.iter()
-            .find(same)
-            .map(|gpu| Placed { limit: gpu.free.min(grant.memory_mb << 20), gpu: gpu.clone() })
+    // The agent or the driver may not know the address of the only GPU.
+    let only = gpus.first().filter(|_| gpus.len() == 1 && grants.len() == 1);
+    // Several that are emulated have none. If all of them are granted, their order does not matter.
+    let nameless: Vec<&Gpu> = gpus.iter().filter(|gpu| gpu.device.address.is_none()).collect();
+    let are_all_granted = nameless.len() == grants.iter().filter(|grant| grant.address.is_none()).count();
+    let mut nameless = nameless.into_iter().filter(|_| are_all_granted);
+    let mut find = |grant: &GpuGrant| match &grant.address {
+        Some(granted) => {
+            let is_same = |found: &String| granted.eq_ignore_ascii_case(found);
+            let known = gpus.iter().find(|gpu| gpu.device.address.as_ref().is_some_and(is_same));
+            known.or(only.filter(|gpu| gpu.device.address.is_none()))
+        }
+        None => only.or_else(|| nameless.next()),
     };
-    grants.iter().map(|grant| find(grant).ok_or_else(|| missing(grant, gpus))).collect()
+    let placed = |grant: &GpuGrant| {
+        let gpu = find(grant).ok_or_else(|| missing(grant, gpus))?;
+        Ok(Placed { limit: gpu.free.min(grant.memory_mb << 20), gpu: gpu.clone() })
+    };
+    grants.iter().map(placed).collect()
 }
 
 /// Leaves `bytes` of the memory that a model may use for what is loaded beside it: of several GPUs, of each in proportion, as layers are
@@ -377,5 +385,10 @@ mod tests {
         assert!(place(&[grant(None, 4096)], &gpus).is_err(), "which of two is unknown");
         assert!(place(&[grant(None, 4096)], &gpus[..1]).is_ok(), "the only one");
         assert!(place(&[grant(None, 4096)], &[]).is_err());
+        let nameless = [gpu(1, "vulkan", None), gpu(2, "vulkan", None)];
+        assert!(place(&[grant(Some("0000:03:00.0"), 4096)], &nameless[..1]).is_ok(), "the only one");
+        assert!(place(&[grant(None, 4096)], &nameless).is_err(), "which of two is unknown");
+        let both = place(&[grant(None, 4096), grant(None, 4096)], &nameless).expect("all there are");
+        assert_eq!(both.iter().map(|placed| placed.gpu.index).collect::<Vec<_>>(), [1, 2]);
     }
 }

@@ -38,6 +38,8 @@ struct Reply {
     sandbox: SandboxLevel,
     /// Libraries that the worker had mapped when it had replied.
     libraries: String,
+    /// What it had logged.
+    log: String,
 }
 
 struct Island {
@@ -112,6 +114,7 @@ impl Island {
                                     device: usage.device.expect("the device is in the usage"),
                                     sandbox: level,
                                     libraries: fs::read_to_string(maps).expect("the worker's memory map"),
+                                    log: host::stderr_tail(&dir, 1 << 20),
                                 });
                             }
                             AttemptEvent::Ended { outcome } => panic!("{outcome:?}"),
@@ -182,6 +185,25 @@ async fn a_model_that_embeds_texts_runs_on_the_gpu_as_on_the_processor() {
     assert_eq!((vectors[0].len(), vectors[1].len()), (64, 64));
     for (one, other) in vectors[0].iter().zip(&vectors[1]) {
         assert!((one - other).abs() < 2e-2, "{vectors:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_model_is_divided_among_two_gpus_and_replies_as_on_the_processor() {
+    let Some(mut island) = software("a model on two GPUs") else { return };
+    let mut set = |name: &str, value: &str| island.environment.insert(name.to_owned(), value.to_owned());
+    // The module makes a device of each number, also of the same one again.
+    set("GGML_VK_VISIBLE_DEVICES", "0,0");
+    set("ISLAND_WORKER_LOG", "info");
+    let grants = [0, 1].map(|index| GpuGrant { index, address: None, memory_mb: 4096 });
+    let on_both = island.reply(grants.to_vec(), Value::Null).await.expect("a reply");
+    let on_processor = island.reply(Vec::new(), Value::Null).await.expect("a reply");
+    assert_eq!(on_both.text, on_processor.text);
+    assert_eq!(on_both.sandbox, SandboxLevel::Full);
+    assert_eq!(on_both.device.matches("vulkan: llvmpipe").count(), 2, "{}", on_both.device);
+    assert!(!on_both.device.contains("cpu"), "all layers are on the GPUs");
+    for buffer in ["Vulkan0 model buffer", "Vulkan1 model buffer", "Vulkan0 KV buffer", "Vulkan1 KV buffer"] {
+        assert!(on_both.log.contains(buffer), "no {buffer}: {}", on_both.log);
     }
 }
 
