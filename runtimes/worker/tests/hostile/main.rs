@@ -105,7 +105,7 @@ impl EngineLoader for Chosen {
         Profile {
             code: needs("code"),
             local_sockets: needs("local sockets"),
-            // Also on machines with a GPU of NVIDIA, only where a test says so.
+            // Also on machines with a GPU of NVIDIA, only where a test requests it.
             names_threads: needs("names of threads"),
             ..of_gpus
         }
