@@ -117,6 +117,13 @@ pub fn guarded<T>(context: &str, call: impl FnOnce() -> T) -> Result<T, EngineEr
         .map_err(|_| invalid_model(format!("{context}: the library panicked")))
 }
 
+/// Calls a library with a file of a job's input. If it panics, the input is at fault, as with one that it refuses.
+pub fn guarded_input<T>(context: &str, call: impl FnOnce() -> T) -> Result<T, EngineError> {
+    // What the call was changing is dropped with it.
+    catch_unwind(AssertUnwindSafe(call))
+        .map_err(|_| invalid_input(format!("{context}: the library panicked")))
+}
+
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         let message = error.message();

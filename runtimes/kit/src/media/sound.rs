@@ -17,7 +17,7 @@ use symphonia::core::{
 };
 
 use super::base64;
-use crate::error::{EngineError, invalid_input};
+use crate::error::{EngineError, guarded_input, invalid_input};
 
 /// Maximum duration in seconds.
 pub const MAX_SECONDS: u64 = 3600;
@@ -28,7 +28,8 @@ const MAX_RATE: u32 = 384_000;
 
 /// Decodes an `audio` input to samples of one channel at `rate`.
 pub fn decode(input: &str, rate: u32) -> Result<Vec<f32>, EngineError> {
-    let (samples, own_rate) = unpack(base64::decode(input, "audio", MAX_BYTES)?)?;
+    let bytes = base64::decode(input, "audio", MAX_BYTES)?;
+    let (samples, own_rate) = guarded_input("audio cannot be read", || unpack(bytes))??;
     resample(samples, own_rate, rate)
 }
 
@@ -189,6 +190,15 @@ mod tests {
         let refused = decode(&levels(&[0.25; 4]), 16_000).expect_err("no places");
         assert_eq!(refused.kind(), crate::error::ErrorKind::InvalidInput);
         assert!(refused.message().contains("4 channels"), "{}", refused.message());
+    }
+
+    #[test]
+    fn more_channels_than_a_block_can_have_are_an_input_error() {
+        let silence = wav(&[0.0; 400], 16_000);
+        let mut file = base64::decode(&silence, "audio", MAX_BYTES).expect("base64");
+        file[22..24].copy_from_slice(&u16::MAX.to_le_bytes());
+        let refused = decode(&base64::encode(&file), 16_000).expect_err("their samples are no block");
+        assert_eq!(refused.kind(), crate::error::ErrorKind::InvalidInput, "{}", refused.message());
     }
 
     #[test]
