@@ -167,7 +167,7 @@ fn drivers_reach_what_they_need() {
             (json!({}), DRIVERS_NEED.to_vec()),
             (json!({"needs": "names of threads"}), [DRIVERS_NEED, NVIDIA_NEEDS].concat()),
         ] {
-            let mut scene = with_gpu(engine);
+            let scene = with_gpu(engine);
             let mut worker = scene.spawn().await;
             for name in needed {
                 let result = scene.attempt(&mut worker, name).await;
