@@ -48,7 +48,7 @@ earned=$(agent status --json | jq .earned.jobs)
 [ "$earned" = 1 ] || { say "it earned nothing"; exit 1; }
 
 say "upgrading in place"
-cached() { (cd "$root/var/lib/island-agent/cache" && find . -type f | LC_ALL=C sort); }
+cached() { (cd "$root/var/lib/island-agent/cache" && find . -path ./partial -prune -o -type f -print | LC_ALL=C sort); }
 models=$(cached)
 stop
 inside dpkg -i /tmp/agent.deb

@@ -8,7 +8,7 @@ mod json;
 mod kinds;
 mod widths;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, panic::catch_unwind};
 
 use bounds::Bounds;
 use island_protocol::job::{Failure, FailureCode};
@@ -312,7 +312,12 @@ impl Template {
     }
 }
 
+/// The lexer counts columns in 16 bits. In builds with overflow checks it panics at an error beyond them.
 fn compile(source: String) -> Result<Environment<'static>, TemplateError> {
+    catch_unwind(|| parse(source)).unwrap_or(Err(TemplateError::Limit))
+}
+
+fn parse(source: String) -> Result<Environment<'static>, TemplateError> {
     if source.len() > MAX_TEMPLATE_BYTES {
         return Err(TemplateError::Limit);
     }

@@ -197,7 +197,7 @@ mod tests {
         let silence = wav(&[0.0; 400], 16_000);
         let mut file = base64::decode(&silence, "audio", MAX_BYTES).expect("base64");
         file[22..24].copy_from_slice(&u16::MAX.to_le_bytes());
-        let refused = decode(&base64::encode(&file), 16_000).expect_err("their samples are no block");
+        let refused = decode(&base64::encode(&file), 16_000).expect_err("their samples exceed a block");
         assert_eq!(refused.kind(), crate::error::ErrorKind::InvalidInput, "{}", refused.message());
     }
 

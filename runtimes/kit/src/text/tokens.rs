@@ -354,7 +354,10 @@ fn positions(config: &Value) -> Result<Option<usize>, EngineError> {
     let kind = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
     let offset = match kind {
         "roberta" | "xlm-roberta" | "camembert" | "mpnet" | "longformer" | "xlm-roberta-xl" => {
-            values::read(CONFIG.file, config, PAD, values::count)?.filter(|&pad| pad > 0).unwrap_or(1) + 1
+            values::read(CONFIG.file, config, PAD, values::count)?
+                .filter(|&pad| pad > 0)
+                .unwrap_or(1)
+                .saturating_add(1)
         }
         _ => 0,
     };
@@ -468,6 +471,13 @@ pub(crate) mod tests {
             assert_eq!(cleaned.steady(text), steady, "{text:?}");
             assert_eq!(plain.steady(text), text.trim_end_matches('\u{fffd}'), "{text:?}");
         }
+    }
+
+    #[test]
+    fn the_largest_padding_token_leaves_the_fewest_positions() {
+        let config =
+            json!({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": usize::MAX});
+        assert_eq!(positions(&config).expect("numbers"), Some(MIN_LENGTH));
     }
 
     #[test]
