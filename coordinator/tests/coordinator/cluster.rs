@@ -51,6 +51,20 @@ impl Peer {
         Events::of(response)
     }
 
+    /// Sends heartbeats until the coordinator shows all Islands. The first ones are lost if they arrive there before the
+    /// registration.
+    async fn until_online(&self, network: &Network, islands: &[&Island]) {
+        let online = async {
+            while self.get(network, "/market/rates/echo").await["data"][0]["num_hosts"] != islands.len() {
+                for island in islands {
+                    island.beat(&[]).await;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("all Islands online", online).await;
+    }
+
     async fn submit(&self, network: &Network) -> reqwest::Response {
         let body = json!({"workload": "echo", "input": {"prompt": "hi", "max_tokens": 10}});
         self.call(network, Method::POST, "/jobs").json(&body).send().await.expect("answer")
@@ -438,21 +452,7 @@ async fn a_removed_coordinator_stops_and_loses_its_jobs() {
 async fn an_island_and_its_earnings_are_known_to_both_coordinators() {
     let (network, peer) = two().await;
     let mut island = Island::start(&network).await;
-    let host = format!("/hosts/{}", island.id);
-    let known = async {
-        loop {
-            let response = peer.call(&network, Method::GET, &host).send().await.expect("answer");
-            if response.status() == StatusCode::OK {
-                let body: Value = response.json().await.expect("json");
-                if body["data"]["status"] == "online" {
-                    return;
-                }
-            }
-        }
-    };
-    soon("the Island at the other", known).await;
-    // The first heartbeat may have arrived there before the registration.
-    island.beat(&[]).await;
+    peer.until_online(&network, &[&island]).await;
     let answer = peer.submit(&network).await;
     assert_eq!(answer.status(), StatusCode::CREATED);
     let assignment = island.take().await;
@@ -477,6 +477,7 @@ async fn an_island_and_its_earnings_are_known_to_both_coordinators() {
     let earned = soon("the karma", added).await;
     pool.close().await;
     let expected = earned as f64 / 3_600_000.0;
+    let host = format!("/hosts/{}", island.id);
     let known = async {
         while (network.get(&host).await["data"]["karma"].as_f64().expect("karma") - expected).abs() > 1e-12 {}
     };
@@ -623,7 +624,9 @@ async fn a_coordinator_stays_registered_while_a_takeover_waits_for_a_locked_row(
         .expect("locked");
     network.kill();
     let waiting = async {
-        let waiters = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE jobs%'";
+        // Not any update of a job: PostgreSQL goes on with a write that the killed process waited for.
+        let waiters = "SELECT COUNT(*) FROM pg_stat_activity \
+                       WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE jobs SET coordinator_id%'";
         while sqlx::query_scalar::<_, i64>(waiters).fetch_one(&pool).await.expect("activity") == 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -754,13 +757,7 @@ async fn a_conversation_returns_to_its_island_through_the_other_one() {
     // Without the conversation this Island, which has more free slots, is preferred.
     let mut second = Island::start(&network).await;
     second.slots = 9;
-    let seen = async {
-        while peer.get(&network, "/market/rates/echo").await["data"][0]["num_hosts"] != 2 {
-            first.beat(&[]).await;
-            second.beat(&[]).await;
-        }
-    };
-    soon("both Islands", seen).await;
+    peer.until_online(&network, &[&first, &second]).await;
     // Before it stops, it writes what it has put off.
     network.down().await;
     let turn = [json!({"role": "assistant", "content": "ok"}), json!({"role": "user", "content": "two"})];
@@ -796,6 +793,7 @@ async fn a_published_cargo_is_served_by_all_of_them_without_a_restart() {
     served(3).await;
     // A job of it runs, whichever coordinator accepts it.
     let mut island = Island::start(&network).await;
+    peer.until_online(&network, &[&island]).await;
     let job = json!({"workload": "my-model", "input": {"prompt": "hi"}});
     let (status, job) = answer(peer.call(&network, Method::POST, "/jobs").json(&job)).await;
     assert_eq!(status, 201, "{job}");
