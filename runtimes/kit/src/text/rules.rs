@@ -1,9 +1,16 @@
-//! Rules by which SentencePiece normalizes texts: a table of 32-bit units behind its length, and texts.
+//! Checks of a `tokenizer.json` that the library does not do.
 //!
-//! The library that reads them allocates the length that the first bytes state, before it compares it with what is there.
+//! Rules by which SentencePiece normalizes texts are a table of 32-bit units behind its length, and texts. The library allocates the length that
+//! the first bytes state, before it compares it with what is there. Words of a Unigram model are a tree of their bytes, which the library frees by
+//! recursion: a long word overflows the stack.
+
+use std::fmt;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
 use serde_json::Value;
 
 use crate::error::{EngineError, invalid_model};
@@ -12,11 +19,59 @@ use crate::error::{EngineError, invalid_model};
 const FIELD: &str = "precompiled_charsmap";
 /// Characters of base64 that contain the length of the table.
 const START: usize = 8;
+/// Maximum bytes of a word of a Unigram model. Those of known models have less than a hundred.
+const MAX_WORD_BYTES: usize = 4 << 10;
 
 #[derive(Deserialize)]
 struct Outline {
     #[serde(default)]
     normalizer: Value,
+    #[serde(default, rename = "model")]
+    _model: Model,
+}
+
+#[derive(Default, Deserialize)]
+struct Model {
+    #[serde(default, rename = "vocab")]
+    _vocabulary: Vocabulary,
+}
+
+/// A vocabulary whose words are short enough, if it is the list of a Unigram model. Other models have a map.
+#[derive(Default)]
+struct Vocabulary;
+
+impl<'de> Deserialize<'de> for Vocabulary {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Words)
+    }
+}
+
+/// Reads a vocabulary and keeps nothing of it.
+struct Words;
+
+impl<'de> Visitor<'de> for Words {
+    type Value = Vocabulary;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("words with numbers, as a list or a map")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut words: A) -> Result<Vocabulary, A::Error> {
+        while let Some((word, _)) = words.next_element::<(String, IgnoredAny)>()? {
+            if word.len() > MAX_WORD_BYTES {
+                let bytes = word.len();
+                return Err(A::Error::custom(format_args!(
+                    "a word of {bytes} bytes is over the limit of {MAX_WORD_BYTES}"
+                )));
+            }
+        }
+        Ok(Vocabulary)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut words: A) -> Result<Vocabulary, A::Error> {
+        while words.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Vocabulary)
+    }
 }
 
 /// Checks that rules contain the table that they state.
@@ -24,7 +79,7 @@ pub fn check(rules: &[u8]) -> Result<(), EngineError> {
     check_start(rules, rules.len())
 }
 
-/// Checks all rules of a `tokenizer.json`. One that is not JSON to its end is refused: the library reads the rules before it finds out.
+/// Checks all rules and words of a `tokenizer.json`. One that is not JSON to its end is refused: the library reads the rules before it finds out.
 pub(crate) fn check_all(tokenizer: &[u8]) -> Result<(), EngineError> {
     let outline = serde_json::from_slice::<Outline>(tokenizer);
     check_inside(&outline.map_err(|error| invalid_model("invalid tokenizer.json").because(error))?.normalizer)
@@ -73,5 +128,19 @@ mod tests {
         check_all(b"{\"normalizer\":null").expect_err("it is cut off");
         rules[3] = 0;
         inside(&rules).expect("the table is there");
+    }
+
+    #[test]
+    fn a_word_that_would_overflow_the_stack_is_refused() {
+        let with = |vocabulary: Value| {
+            check_all(serde_json::json!({ "model": { "vocab": vocabulary } }).to_string().as_bytes())
+        };
+        let word = |bytes: usize| "a".repeat(bytes);
+        with(serde_json::json!([["b", 0.0], [word(MAX_WORD_BYTES), -1.5]]))
+            .expect("words of a Unigram model");
+        with(serde_json::json!([["b", 0.0], [word(MAX_WORD_BYTES + 1), -1.5]])).expect_err("a long word");
+        with(serde_json::json!({ word(MAX_WORD_BYTES + 1): 0 })).expect("no tree is made of other models");
+        with(serde_json::json!([["b"]])).expect_err("a word without a number");
+        check_all(b"{\"model\": {}, \"model\": {}}").expect_err("of two models the library uses one");
     }
 }

@@ -11,7 +11,8 @@ const MAX_TEXT_BYTES: u64 = 8 << 20;
 const MAX_ARRAY: u64 = 1 << 26;
 /// Maximum entries of an array of texts: vocabularies and merges are the largest.
 const MAX_TEXTS: u64 = 1 << 22;
-const MAX_TOKEN_BYTES: u64 = 1 << 16;
+/// Maximum bytes of a token. llama.cpp makes trees of the bytes of tokens by recursion: a long one overflows the stack.
+const MAX_TOKEN_BYTES: u64 = 4 << 10;
 /// Maximum bytes of all texts of a vocabulary, which are in memory while they are compared.
 const MAX_VOCABULARY_BYTES: u64 = 64 << 20;
 
