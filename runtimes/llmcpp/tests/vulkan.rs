@@ -53,6 +53,12 @@ impl Island {
         Self { dir: tempfile::tempdir().expect("a folder"), environment }
     }
 
+    /// Makes workers log what llama.cpp reports.
+    fn logging(mut self) -> Self {
+        self.environment.insert("ISLAND_WORKER_LOG".to_owned(), "info".to_owned());
+        self
+    }
+
     fn launch(&self, gpus: Vec<GpuGrant>, engine: Value) -> Launch {
         let model = island_testing::workspace().join("cargos/models/island-tiny-chat.gguf");
         let cargo = json!({"slug": "llm-chat", "runtime_type": "llmcpp", "engine": engine});
@@ -156,12 +162,13 @@ fn granted(memory_mb: u64) -> Vec<GpuGrant> {
 
 #[tokio::test]
 async fn a_model_runs_on_the_gpu_in_the_full_sandbox_and_replies_as_on_the_processor() {
-    let Some(island) = software("a model on a GPU") else { return };
+    let Some(island) = software("a model on a GPU").map(Island::logging) else { return };
     let on_gpu = island.reply(granted(4096), Value::Null).await.expect("a reply");
     assert!(on_gpu.device.starts_with("vulkan: llvmpipe"), "{}", on_gpu.device);
     assert!(!on_gpu.device.contains("cpu"), "all layers are on the GPU");
     assert_eq!(on_gpu.sandbox, SandboxLevel::Full);
     assert!(on_gpu.libraries.contains("libggml-vulkan.so"));
+    assert!(on_gpu.log.contains("Flash Attention enabled"), "{}", on_gpu.log);
     let on_processor = island.reply(Vec::new(), Value::Null).await.expect("a reply");
     assert_eq!(on_processor.device, "cpu");
     assert_eq!(on_gpu.text, on_processor.text);
@@ -190,11 +197,9 @@ async fn a_model_that_embeds_texts_runs_on_the_gpu_as_on_the_processor() {
 
 #[tokio::test]
 async fn a_model_is_divided_among_two_gpus_and_replies_as_on_the_processor() {
-    let Some(mut island) = software("a model on two GPUs") else { return };
-    let mut set = |name: &str, value: &str| island.environment.insert(name.to_owned(), value.to_owned());
+    let Some(mut island) = software("a model on two GPUs").map(Island::logging) else { return };
     // The module makes a device of each number, also of the same one again.
-    set("GGML_VK_VISIBLE_DEVICES", "0,0");
-    set("ISLAND_WORKER_LOG", "info");
+    island.environment.insert("GGML_VK_VISIBLE_DEVICES".to_owned(), "0,0".to_owned());
     let grants = [0, 1].map(|index| GpuGrant { index, address: None, memory_mb: 4096 });
     let on_both = island.reply(grants.to_vec(), Value::Null).await.expect("a reply");
     let on_processor = island.reply(Vec::new(), Value::Null).await.expect("a reply");
@@ -221,6 +226,34 @@ async fn a_model_that_does_not_fit_runs_on_the_processor_and_reports_it() {
     let Some(island) = software("a GPU without memory") else { return };
     let reply = island.reply(granted(1), Value::Null).await.expect("a reply");
     assert_eq!(reply.device, "cpu");
+}
+
+/// With caches of 16 bits the model takes 19.5 MiB of the GPU, with those of 8 bits 17.6.
+#[tokio::test]
+async fn caches_of_8_bits_are_on_the_gpu_where_the_model_does_not_fit_with_others() {
+    let Some(island) = software("caches of 8 bits").map(Island::logging) else { return };
+    let reply = island.reply(granted(18), json!({"kv_cache": "q8_0"})).await.expect("a reply");
+    assert!(!reply.device.contains("cpu"), "all layers are on the GPU: {}", reply.device);
+    assert!(reply.log.contains("cache=Q8_0"), "{}", reply.log);
+    let on_processor = island.reply(Vec::new(), Value::Null).await.expect("a reply");
+    assert_eq!(reply.text, on_processor.text);
+}
+
+#[tokio::test]
+async fn a_model_that_fits_in_part_is_divided_between_gpu_and_processor_and_replies_as_on_the_processor() {
+    let Some(island) = software("a part of a model on a GPU").map(Island::logging) else { return };
+    let reply = island.reply(granted(14), Value::Null).await.expect("a reply");
+    assert!(
+        reply.device.starts_with("vulkan: llvmpipe") && reply.device.ends_with(" + cpu"),
+        "{}",
+        reply.device
+    );
+    assert_eq!(reply.sandbox, SandboxLevel::Full);
+    for buffer in ["Vulkan0 model buffer", "CPU KV buffer", "Vulkan0 KV buffer"] {
+        assert!(reply.log.contains(buffer), "no {buffer}: {}", reply.log);
+    }
+    let on_processor = island.reply(Vec::new(), Value::Null).await.expect("a reply");
+    assert_eq!(reply.text, on_processor.text);
 }
 
 #[tokio::test]
