@@ -259,3 +259,9 @@ fn read(message: &Json) -> Message {
         ..Message::new(text("role").expect("a role"), text("content").expect("a text"))
     }
 }
+
+#[test]
+fn an_error_beyond_the_columns_that_the_lexer_counts_is_reported() {
+    let outcome = render(&format!("{{{{{}?", " ".repeat(70_000)), &[]);
+    assert!(matches!(outcome, Err(TemplateError::Limit | TemplateError::Compile(_))), "{outcome:?}");
+}
