@@ -104,7 +104,7 @@ vulkan: setup ## Build llama.cpp's Vulkan module beside what is built, for GPUs 
 gpu-check: ## Pack what measures this build on a machine with a GPU, see tools/gpu-check
 	@tools/gpu-check/pack.sh
 
-deb-cuda: ## Debian package with llama.cpp's CUDA module, for NVIDIA GPUs; three hours on two cores
+deb-cuda: ## Debian package with llama.cpp's CUDA module, for NVIDIA GPUs; an hour and a half on two cores
 	@packaging/debian/build.sh cuda
 
 deb-test: ## Install, join, run, upgrade, update, remove and purge what `make deb` made, in a clean Debian that boots (root)
