@@ -4,7 +4,7 @@
 # The compiler, CUDA 12.4, is unpacked from packages, and nothing is installed. Modules of 12.4 run with the driver of Debian 12 and of every
 # later release; those of CUDA 13, which has a compiler among the Python packages, need a driver newer than Debian has. CUDA 12.4 knows GPUs
 # up to Hopper; for later ones such as Blackwell, which use Vulkan if they can, the driver compiles the module's intermediate code.
-#   ARCHITECTURES=86-real   builds for one generation alone: half an hour on two cores, where all take an hour and a half
+#   ARCHITECTURES=86-real   builds for one generation alone: twenty minutes on two cores, where all take an hour and a half
 #   JOBS=2                  compilers at a time, by default one for each processor
 # A build that was interrupted is continued by the same command.
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Debian packages of what is built: island-agent, island-update, island-coordinator, island-cargos, island-nats and island (the command line), into target/deb.
-#   packaging/debian/build.sh cuda                 the package island-agent-cuda instead, which takes hours
+#   packaging/debian/build.sh cuda                 the package island-agent-cuda instead, an hour and a half on two cores
 #   PROFILE=release packaging/debian/build.sh      optimized for size and speed; `dev` packages what the tests ran
 set -euo pipefail
 # The services read what is in the packages, whatever the umask of the person who builds them.

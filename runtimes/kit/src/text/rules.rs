@@ -22,6 +22,7 @@ const START: usize = 8;
 /// Maximum bytes of a word of a Unigram model. Those of known models have less than a hundred.
 const MAX_WORD_BYTES: usize = 4 << 10;
 
+/// What is checked. The words are checked while they are read, and not kept.
 #[derive(Deserialize)]
 struct Outline {
     #[serde(default)]
