@@ -21,8 +21,9 @@ use island_protocol::{ids::Slug, time::Timestamp};
 pub(crate) use self::{
     admin::{
         AccountKeys, AccountQuotas, Accounts, Admin, AnnotateIsland, AuditLog, Cargos, ChangeCredits,
-        CreateAccount, CreateInvitation, CreatePayout, Invitations, Islands, ListIslands, Maintenance,
-        Notices, OnAccount, OnCargo, OnIsland, OnJob, OnPayout, Payouts, QueueOptions, Review, Why,
+        CreateAccount, CreateInvitation, CreatePayout, GrantCredits, Invitations, Islands, ListIslands,
+        Maintenance, Notices, OnAccount, OnCargo, OnIsland, OnJob, OnPayout, Payouts, QueueOptions, Review,
+        Why,
     },
     batches::{Batches, RunBatch},
     catalogue::{CargoFilter, Hosts, Workloads},

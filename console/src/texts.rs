@@ -105,6 +105,7 @@ mod tests {
                 "entry",
                 &[
                     "grant",
+                    "purchase",
                     "deduct",
                     "refund",
                     "hold",

@@ -5,7 +5,7 @@ use island_protocol::{
         CancelledJob, Page,
         admin::{
             AdminAccount, AdminHost, AnnotateHost, AuditEntry, CargoState, ChangeCredits, CreateAccount,
-            CreateNotice, CreatedAccount, Queue, Reason, RefundedJob,
+            CreateNotice, CreatedAccount, GrantCredits, Queue, Reason, RefundedJob,
         },
         key::{KeyView, RevokedKey},
         network::{NetworkNotices, Notice},
@@ -53,9 +53,9 @@ impl Client {
     }
 
     /// `POST /admin/accounts/:id/grants`.
-    pub fn grant_credits(&self, account: AccountId, change: &ChangeCredits) -> Request<AdminAccount> {
+    pub fn grant_credits(&self, account: AccountId, grant: &GrantCredits) -> Request<AdminAccount> {
         let path = ["admin", "accounts", &account.to_string(), "grants"];
-        Request::data(self, Call::post_once("grant credits", &path, change))
+        Request::data(self, Call::post_once("grant credits", &path, grant))
     }
 
     /// `POST /admin/accounts/:id/deductions`.

@@ -149,6 +149,7 @@ pub(crate) struct Api {
     pub stops: Stops,
     pub document: Document,
     pub market: Market,
+    pub demands: island::demand::LatestDemands,
     /// Notified when a batch was created here, or its cancellation requested.
     pub batches_changed: Notify,
 }
@@ -212,6 +213,7 @@ impl Api {
             stops,
             document,
             market,
+            demands: island::demand::LatestDemands::default(),
             batches_changed: Notify::new(),
         }
     }

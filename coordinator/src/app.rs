@@ -346,6 +346,7 @@ fn spawn_maintenance(config: &Config, execution: &Execution, keys: &FabricKeys, 
         credentials_ms: i64::from(credentials_s) * 1000,
         unindexed: config.database.url.clone(),
         metrics: context.metrics.clone(),
+        fleet: context.fleet.clone(),
         stop: stop.clone(),
     };
     execution.spawn_task(maintenance.run());

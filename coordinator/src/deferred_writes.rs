@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use island_daemon::chain::Chain;
 use island_protocol::{
-    ids::{ApiKeyId, AttemptKey, HostId, InstanceId},
+    ids::{ApiKeyId, AttemptKey, HostId, InstanceId, Slug},
     time::Timestamp,
 };
 use tokio::{
@@ -23,7 +23,7 @@ use crate::{
     storage::{
         Store, StoreError, commit,
         counters::{Counters, SlotRow},
-        jobs, key,
+        jobs, key, network,
     },
 };
 
@@ -36,6 +36,8 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
 const ABANDONED: Duration = Duration::from_secs(70);
 /// Renewals between two removals of expired rows.
 const PURGE_EVERY: u32 = 6;
+/// Maximum length of the reason for which a Cargo is disabled, characters.
+const MAX_REASON: usize = 500;
 /// Keys whose last use is cached. When there are more, the cache is cleared and each use is written again.
 const MAX_CACHED_KEYS: usize = 10_000;
 
@@ -44,6 +46,8 @@ const MAX_CACHED_KEYS: usize = 10_000;
 pub(crate) enum DeferredWrite {
     /// An Island ran the last job of a conversation.
     Conversation { identity: String, host: HostId, at: Timestamp },
+    /// Islands of several owners report that a file of a Cargo has another hash than its entry states.
+    PauseCargo { cargo: Slug, message: String, at: Timestamp },
     /// An attempt began to execute.
     Started(AttemptKey, Times),
     /// A key was used in this minute.
@@ -79,6 +83,7 @@ struct Pending {
     used: HashMap<ApiKeyId, Timestamp>,
     released: Vec<SlotRow>,
     conversations: HashMap<String, (HostId, Timestamp)>,
+    paused: HashMap<Slug, (String, Timestamp)>,
     abandoned: Abandoned,
     /// Uses that are in SQL.
     written: HashMap<ApiKeyId, Timestamp>,
@@ -167,6 +172,9 @@ impl Pending {
                 self.used.insert(key, at);
             }
             DeferredWrite::KeyUsed(..) => {}
+            DeferredWrite::PauseCargo { cargo, message, at } => {
+                self.paused.insert(cargo, (message, at));
+            }
             DeferredWrite::SlotReleased(slot) => self.released.push(slot),
             DeferredWrite::SlotAbandoned(slot) => {
                 self.released.push(slot);
@@ -183,6 +191,9 @@ impl Pending {
         }
         if let Err(error) = self.write_conversations(store).await {
             tracing::warn!(error = %Chain(&error), "Islands of conversations not written");
+        }
+        if let Err(error) = self.write_paused(store).await {
+            tracing::warn!(error = %Chain(&error), "Cargos not paused; will retry");
         }
         if let Err(error) = self.write_released(store).await {
             tracing::warn!(error = %Chain(&error), "stream slots not released; will retry");
@@ -201,6 +212,24 @@ impl Pending {
         for (identity, (host, at)) in std::mem::take(&mut self.conversations) {
             let until = at.plus_ms(CONVERSATION_MS).unix_ms();
             store.counters().set_conversation(&identity, host, until).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_paused(&mut self, store: &Store) -> Result<(), StoreError> {
+        while let Some((cargo, (message, at))) = self.paused.iter().next() {
+            let reason = format!(
+                "Islands of several owners report a file that is not the one of this entry: {message}"
+            );
+            let reason: String = reason.chars().take(MAX_REASON).collect();
+            let mut tx = store.begin().await?;
+            let is_new = network::disable(&mut tx, cargo, &reason, *at).await?;
+            commit(tx).await?;
+            if is_new {
+                tracing::error!(%cargo, reason, "Cargo disabled; correct its entry, then run `island admin cargos enable`");
+            }
+            let cargo = cargo.clone();
+            self.paused.remove(&cargo);
         }
         Ok(())
     }

@@ -3,13 +3,14 @@
 //! An Island's headroom is the value of its last heartbeat, minus the attempts assigned to it since and plus those that
 //! have ended since.
 
+mod file_reports;
 mod health;
 mod instances;
 mod snapshot;
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -31,6 +32,7 @@ use crate::placement::{
     self, Candidate, Reasons, Selection,
     pace::{Paces, Run, UsualTimes},
 };
+use file_reports::FileReports;
 pub(crate) use health::Conduct;
 use health::Health;
 use instances::Instances;
@@ -113,9 +115,14 @@ pub(crate) enum RegistrationKind {
     Duplicate,
 }
 
+/// After this time the row of an Island is written again by its next registration, though nothing in it has changed but when it was seen.
+const STORE_INTERVAL: Duration = Duration::from_mins(10);
+
 #[derive(Debug)]
 struct Island {
     enrolled: Enrolled,
+    /// When this coordinator stored a registration, and the version of the agent in it.
+    stored: Option<(Instant, String)>,
     instances: Instances,
     /// Whether this coordinator received a registration.
     has_registered: bool,
@@ -133,6 +140,27 @@ struct Island {
     refused_full: Option<bool>,
     /// Its versions and those of this coordinator, while they have none in common.
     mismatch: Option<Mismatch>,
+}
+
+/// Free capacity of an Island.
+#[derive(Debug, Default)]
+struct Capacity {
+    is_open: bool,
+    slots: i64,
+    ram_mb: i64,
+    vram: Vram,
+}
+
+impl Capacity {
+    /// Whether a job may fit that did not fit into `former`.
+    fn exceeds(&self, former: &Self) -> bool {
+        let of = |capacity: &Self, gpu| capacity.vram.get(gpu).copied().unwrap_or(0);
+        self.is_open
+            && (!former.is_open
+                || self.slots > former.slots.max(0)
+                || self.ram_mb > former.ram_mb
+                || self.vram.keys().any(|gpu| of(self, gpu) > of(former, gpu)))
+    }
 }
 
 /// Restricts the Islands that a job may be placed on, by its earlier attempts.
@@ -154,15 +182,6 @@ impl PlacementHistory {
         Self { only, selection: Arc::new(selection), ..Self::default() }
     }
 
-    /// Whether nothing restricts the Islands.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.only.is_none()
-            && self.failures.is_empty()
-            && self.refused.is_empty()
-            && self.selection.preferences.is_default()
-            && !self.selection.continues_form
-    }
-
     fn allows(&self, host: HostId) -> bool {
         self.only.is_none_or(|only| only == host) && !self.refused.contains_key(&host)
     }
@@ -174,10 +193,16 @@ pub(crate) struct Fleet {
     islands: Mutex<HashMap<HostId, Island>>,
     /// Locked after `islands`.
     usual_times: Mutex<UsualTimes>,
+    file_reports: Mutex<FileReports>,
     latest: Latest,
     offline_after: Duration,
     started: Instant,
+    /// Islands that may have capacity that they had not before. Locked after `islands`.
+    gained: Mutex<HashSet<HostId>>,
     changed: Notify,
+    /// Islands that placement has looked at, with repetitions.
+    #[cfg(test)]
+    pub(crate) considered: std::sync::atomic::AtomicU64,
 }
 
 impl Fleet {
@@ -186,10 +211,14 @@ impl Fleet {
         Self {
             islands: Mutex::default(),
             usual_times: Mutex::default(),
+            file_reports: Mutex::default(),
             latest: Latest::default(),
             offline_after,
             started: Instant::now(),
+            gained: Mutex::default(),
             changed: Notify::new(),
+            #[cfg(test)]
+            considered: std::sync::atomic::AtomicU64::default(),
         }
     }
 
@@ -209,6 +238,16 @@ impl Fleet {
     /// Waits until an Island may have capacity that it had not before.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
+    }
+
+    /// Takes the Islands that may have capacity that they had not before: no other can take a job that no Island could take.
+    pub(crate) fn take_gained(&self) -> HashSet<HostId> {
+        std::mem::take(&mut *self.gained.lock())
+    }
+
+    fn announce(&self, host: HostId) {
+        self.gained.lock().insert(host);
+        self.changed.notify_one();
     }
 
     /// Adds an Island, or updates its name and account.
@@ -248,7 +287,7 @@ impl Fleet {
                 island.enrolled.trust = enrolled.trust;
                 drop(islands);
                 self.latest.clear();
-                self.changed.notify_one();
+                self.announce(enrolled.id);
             }
         } else {
             islands.insert(enrolled.id, Island::new(enrolled));
@@ -299,20 +338,56 @@ impl Fleet {
         if kind == RegistrationKind::Duplicate {
             return kind;
         }
-        island.mismatch = None;
-        island.has_registered = true;
+        let before = island.status(self.offline_after, now);
+        let enrolled = &mut island.enrolled;
+        let is_same = enrolled.name == message.name
+            && enrolled.region == message.region
+            && enrolled.capabilities.as_deref() == Some(&message.capabilities);
+        if !is_same {
+            enrolled.name.clone_from(&message.name);
+            enrolled.region.clone_from(&message.region);
+            enrolled.capabilities = Some(Arc::new(message.capabilities.clone()));
+            island.stored = None;
+        }
+        enrolled.last_seen = Some(at);
+        let is_repeated =
+            island.mismatch.take().is_none() && std::mem::replace(&mut island.has_registered, true);
         island.last_message = Some(now);
-        island.enrolled.name.clone_from(&message.name);
-        island.enrolled.region.clone_from(&message.region);
-        island.enrolled.capabilities = Some(Arc::new(message.capabilities.clone()));
-        island.enrolled.last_seen = Some(at);
         if kind == RegistrationKind::Restarted {
             island.heartbeat = None;
         }
+        let is_news = !is_same
+            || !is_repeated
+            || kind != RegistrationKind::Repeated
+            || island.status(self.offline_after, now) != before;
         drop(islands);
-        self.latest.clear();
-        self.changed.notify_one();
+        if is_news {
+            self.latest.clear();
+            self.announce(message.host_id);
+        }
         kind
+    }
+
+    /// Whether the row of an Island lacks what its registration has, or was last seen too long ago.
+    pub(crate) fn is_to_be_stored(&self, message: &Register, now: Instant) -> bool {
+        let islands = self.lock();
+        let Some(island) = islands.get(&message.host_id) else { return false };
+        island.stored.as_ref().is_none_or(|(at, version)| {
+            *version != message.agent_version || now.saturating_duration_since(*at) >= STORE_INTERVAL
+        })
+    }
+
+    /// Records that a registration was stored, unless another one has changed the Island meanwhile.
+    pub(crate) fn stored(&self, message: &Register, now: Instant) {
+        let mut islands = self.lock();
+        let Some(island) = islands.get_mut(&message.host_id) else { return };
+        let enrolled = &island.enrolled;
+        if enrolled.name == message.name
+            && enrolled.region == message.region
+            && enrolled.capabilities.as_deref() == Some(&message.capabilities)
+        {
+            island.stored = Some((now, message.agent_version.clone()));
+        }
     }
 
     /// Gives an Island no jobs, because it speaks none of this coordinator's versions. Returns whether that is new.
@@ -342,20 +417,28 @@ impl Fleet {
         if !island.instances.beat(heartbeat.instance) {
             return;
         }
+        let host = heartbeat.host_id;
         let before = island.status(self.offline_after, now);
         let is_first = island.heartbeat.is_none();
+        let had = island.capacity(host, self.offline_after, now);
         island.last_message = Some(now);
         island.enrolled.last_seen = Some(at);
         island.ended.clear();
         island.refused_full = island.refused_full.map(|_| heartbeat.headroom.job_slots > 0);
         island.clock = Some((heartbeat.timestamp, now));
-        island.heartbeat = Some(Arc::new(heartbeat));
+        let former = island.heartbeat.replace(Arc::new(heartbeat));
         let is_news = is_first || island.status(self.offline_after, now) != before;
+        let has = island.capacity(host, self.offline_after, now);
+        let has_models = former.map(|former| {
+            former.models == island.heartbeat.as_ref().map_or(&[][..], |latest| &latest.models)
+        });
         drop(islands);
         if is_news {
             self.latest.clear();
         }
-        self.changed.notify_one();
+        if is_news || has_models == Some(false) || has.exceeds(&had) {
+            self.announce(host);
+        }
     }
 
     /// What the clock of an Island shows, by its last heartbeat; `None` before that.
@@ -363,6 +446,18 @@ impl Fleet {
         let (shown, arrived) = self.lock().get(&host)?.clock?;
         let passed = now.saturating_duration_since(arrived).as_millis();
         Some(shown.plus_ms(i64::try_from(passed).unwrap_or(i64::MAX)))
+    }
+
+    /// By how many milliseconds the clock of each online Island is ahead of `at`.
+    pub(crate) fn clock_differences(&self, at: Timestamp, now: Instant) -> Vec<i64> {
+        let islands = self.lock();
+        let online = islands.values().filter(|island| island.online(self.offline_after, now));
+        let difference = |(shown, arrived): (Timestamp, Instant)| {
+            let passed =
+                i64::try_from(now.saturating_duration_since(arrived).as_millis()).unwrap_or(i64::MAX);
+            shown.plus_ms(passed).unix_ms().saturating_sub(at.unix_ms())
+        };
+        online.filter_map(|island| island.clock.map(difference)).collect()
     }
 
     /// Returns the best Island for a job and claims it for `key`, or the reasons why no Island can take the job.
@@ -373,8 +468,39 @@ impl Fleet {
         history: &PlacementHistory,
         now: Instant,
     ) -> Result<HostId, Reasons> {
+        self.place_in(None, cargo, key, history, now)
+    }
+
+    /// As [`Fleet::place`], on one of these Islands.
+    pub(crate) fn place_among(
+        &self,
+        hosts: &HashSet<HostId>,
+        cargo: &CargoSpec,
+        key: AttemptKey,
+        history: &PlacementHistory,
+        now: Instant,
+    ) -> Result<HostId, Reasons> {
+        self.place_in(Some(hosts), cargo, key, history, now)
+    }
+
+    fn place_in(
+        &self,
+        among: Option<&HashSet<HostId>>,
+        cargo: &CargoSpec,
+        key: AttemptKey,
+        history: &PlacementHistory,
+        now: Instant,
+    ) -> Result<HostId, Reasons> {
         let mut islands = self.lock();
-        let candidates = islands.iter().filter(|(id, _)| history.allows(**id)).filter_map(|(id, island)| {
+        let considered: Box<dyn Iterator<Item = (&HostId, &Island)>> = match among {
+            None => Box::new(islands.iter()),
+            Some(hosts) => Box::new(hosts.iter().filter_map(|id| islands.get_key_value(id))),
+        };
+        #[cfg(test)]
+        let considered = considered.inspect(|_| {
+            self.considered.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        });
+        let candidates = considered.filter(|(id, _)| history.allows(**id)).filter_map(|(id, island)| {
             let failures = history.failures.get(id).copied().unwrap_or(0);
             let candidate = island.candidate(*id, self.offline_after, failures, now)?;
             // An Island's check of itself shows its owner why it fails.
@@ -404,7 +530,7 @@ impl Fleet {
             island.ended.insert(key, claim);
         }
         drop(islands);
-        self.changed.notify_one();
+        self.announce(host);
     }
 
     /// Calls `visit` with one Island as placement sees it now. Returns `None` if the Island is unknown or has not
@@ -469,8 +595,18 @@ impl Fleet {
         }
     }
 
+    /// Records that a file of a Cargo had another hash on an Island than its entry states. Returns `true` if Islands of enough owners have
+    /// reported that: then the entry or the address is wrong, and no Island can run the Cargo.
+    pub(crate) fn report_file(&self, host: HostId, cargo: &Slug, now: Instant) -> bool {
+        let owner = self.lock().get(&host).map(|island| island.enrolled.account);
+        owner.is_some_and(|owner| self.file_reports.lock().add(cargo, owner, now))
+    }
+
     /// Counts how an Island treated an attempt of a Cargo.
     pub(crate) fn observe(&self, host: HostId, cargo: &Slug, conduct: Conduct, now: Instant) {
+        if conduct == Conduct::Completed {
+            self.file_reports.lock().clear(cargo);
+        }
         if let Some(island) = self.lock().get_mut(&host) {
             island.observe(cargo, conduct, now);
         }
@@ -511,6 +647,7 @@ impl Island {
     fn new(enrolled: Enrolled) -> Self {
         Self {
             enrolled,
+            stored: None,
             instances: Instances::default(),
             has_registered: false,
             last_message: None,
@@ -549,6 +686,16 @@ impl Island {
         let candidate = self.candidate(id, Duration::ZERO, 0, now);
         let need = candidate.map(|candidate| placement::need(cargo, &candidate));
         self.claims.insert(key, need.unwrap_or_default());
+    }
+
+    fn capacity(&self, id: HostId, offline_after: Duration, now: Instant) -> Capacity {
+        let Some(candidate) = self.candidate(id, offline_after, 0, now) else { return Capacity::default() };
+        Capacity {
+            is_open: candidate.online && !candidate.draining,
+            slots: candidate.free_slots,
+            ram_mb: candidate.free_ram_mb,
+            vram: candidate.free_vram.into_owned(),
+        }
     }
 
     fn lists(&self, key: &AttemptKey) -> bool {

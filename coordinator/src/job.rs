@@ -114,6 +114,9 @@ pub(crate) struct Agreement {
     /// The batch whose maximum the job counts toward.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
+    /// The version of the Cargo that the job runs; absent in jobs from before versions were recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }
 
 impl Agreement {

@@ -44,6 +44,8 @@ impl fmt::Display for Book {
 pub(crate) enum Kind {
     /// Credits given to an account.
     Grant,
+    /// Credits that an account has paid for.
+    Purchase,
     /// Credits taken from an account by an operator.
     Deduct,
     /// What an ended job was charged, returned by an operator.
@@ -100,6 +102,20 @@ impl Posting {
         self.kind == Kind::Settle
     }
 
+    /// The balance of the account that spends: its granted credits go first. A hold spends nothing yet.
+    pub(crate) fn spender(&self) -> Option<Book> {
+        match (self.kind, self.from) {
+            (Kind::Settle, Book::Holds(account)) => Some(Book::Balance(account)),
+            (Kind::Deduct, from) => Some(from),
+            _ => None,
+        }
+    }
+
+    /// Whether its credits come from nowhere but an operator's decision, and so are never paid out.
+    pub(crate) fn is_granted(&self) -> bool {
+        matches!(self.kind, Kind::Grant | Kind::Refund)
+    }
+
     fn new(kind: Kind, from: Book, to: Book, amount: MicroCredits) -> Self {
         Self { kind, from, to, amount, part: 0, host: None }
     }
@@ -107,6 +123,11 @@ impl Posting {
     /// Grants credits to an account.
     pub(crate) fn grant(account: AccountId, amount: MicroCredits) -> Self {
         Self::new(Kind::Grant, Book::Issue, Book::Balance(account), amount)
+    }
+
+    /// Gives an account credits that it has paid for. Only these become payable to the owners who earn them.
+    pub(crate) fn purchase(account: AccountId, amount: MicroCredits) -> Self {
+        Self::new(Kind::Purchase, Book::Issue, Book::Balance(account), amount)
     }
 
     /// Takes credits from an account.
@@ -139,12 +160,12 @@ impl Posting {
         Self::new(Kind::Payout, Book::Payouts, Book::Issue, amount)
     }
 
-    /// Closes a hold of `held`: each earner gets its amount, as far as the hold suffices, and the account the rest.
-    /// Postings of zero are left out.
+    /// Closes a hold of `held`: each earner gets its amount, as far as the hold suffices, and the account the rest, with the shares of its
+    /// own Islands. Postings of zero are left out.
     pub(crate) fn close_hold(account: AccountId, earners: &[Earner], held: MicroCredits) -> Vec<Self> {
         let holds = Book::Holds(account);
         let mut by_island: BTreeMap<(AccountId, HostId), MicroCredits> = BTreeMap::new();
-        for earner in earners {
+        for earner in earners.iter().filter(|earner| earner.account != account) {
             *by_island.entry((earner.account, earner.host)).or_default() += earner.share;
         }
         let mut left = held;
@@ -269,6 +290,20 @@ mod tests {
                 books.iter().filter(|(book, _)| matches!(book, Book::Holds(_))).map(|(_, amount)| *amount).sum();
             prop_assert_eq!(held, holds);
         }
+    }
+
+    #[test]
+    fn a_job_on_an_own_island_earns_nothing() {
+        let share = |island, who| Earner {
+            host: HostId(Uuid::from_u128(island)),
+            account: account(who),
+            share: MicroCredits(2),
+        };
+        let postings = Posting::close_hold(account(1), &[share(7, 1), share(8, 2)], MicroCredits(5));
+        let made: Vec<_> =
+            postings.iter().map(|posting| (posting.kind, posting.to, posting.amount.0)).collect();
+        let (mine, theirs) = (Book::Balance(account(1)), Book::Balance(account(2)));
+        assert_eq!(made, [(Kind::Settle, theirs, 2), (Kind::Release, mine, 3)]);
     }
 
     #[test]

@@ -45,6 +45,7 @@ pub(crate) mod batch;
 pub(crate) mod catalogue;
 pub mod clock;
 pub(crate) mod clock_gap;
+mod clock_trust;
 pub mod commands;
 pub mod config;
 pub(crate) mod deferred_writes;

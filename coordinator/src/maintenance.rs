@@ -4,20 +4,23 @@
 mod counting;
 mod revocations;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use island_daemon::chain::Chain;
 use island_protocol::time::Timestamp;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::Clock,
+    clock_trust,
     config::{DatabaseUrl, Retention},
+    fleet::Fleet,
     metrics::Metrics,
     storage::{
-        Store, StoreError, books, commit, file, idempotency, indexes, market, progress::Task, retention,
-        revocation, usage, webhook,
+        Store, StoreError, books, commit, file, idempotency, indexes, market,
+        progress::{self, Task},
+        retention, revocation, usage, webhook,
     },
 };
 pub(crate) use counting::Counting;
@@ -41,6 +44,7 @@ pub(crate) struct Maintenance {
     /// PostgreSQL, until its indexes of large tables are complete.
     pub unindexed: Option<DatabaseUrl>,
     pub metrics: Metrics,
+    pub fleet: Arc<Fleet>,
     pub stop: CancellationToken,
 }
 
@@ -71,6 +75,37 @@ impl Maintenance {
         self.build_indexes().await;
         // A span is not over, and nothing is deleted, because a clock is ahead.
         let now = self.clock.earliest();
+        let is_trusted = self.is_clock_trusted(now).await?;
+        self.metrics.state.set_clock_trusted(is_trusted);
+        if is_trusted {
+            self.sum_and_delete(now).await?;
+        }
+        let sums = books::sums(self.store.reader()).await?;
+        self.metrics.books.checked(sums.balances, sums.holds, self.clock.now());
+        Ok(())
+    }
+
+    /// Whether nothing speaks against this time, or other machines confirm it. Then it becomes the newest time that the database has seen.
+    async fn is_clock_trusted(&self, now: Timestamp) -> Result<bool, StoreError> {
+        let seen = progress::get(self.store.reader(), Task::Clock).await?;
+        let seen = Some(seen).filter(|ms| *ms > 0).map(Timestamp::from_unix_ms);
+        let mut differences = self.fleet.clock_differences(self.clock.now(), Instant::now());
+        differences.extend(progress::clock_difference(&self.store, &self.clock).await?);
+        if !clock_trust::is_trusted(now, seen, &differences) {
+            tracing::error!(
+                %now, seen = ?seen, witnesses = differences.len(),
+                "this machine's clock is far ahead of the newest time in the database, and no Island and no database server on another machine \
+                 confirms it: nothing is deleted or summed; if the clock is right, run `island-coordinator admin confirm-clock`"
+            );
+            return Ok(false);
+        }
+        let mut tx = self.store.begin().await?;
+        progress::see(&mut tx, now.unix_ms()).await?;
+        commit(tx).await?;
+        Ok(true)
+    }
+
+    async fn sum_and_delete(&self, now: Timestamp) -> Result<(), StoreError> {
         while market::sum_hour(&self.store, now).await? {}
         while usage::sum_next(&self.store, now).await? {}
         for (task, days) in [
@@ -89,10 +124,7 @@ impl Maintenance {
         let life_ms = i64::from(self.retention.idempotency_h) * 3_600_000;
         idempotency::purge(&mut tx, now.plus_ms(-life_ms)).await?;
         revocation::purge(&mut tx, now, self.credentials_ms).await?;
-        commit(tx).await?;
-        let sums = books::sums(self.store.reader()).await?;
-        self.metrics.books.checked(sums.balances, sums.holds, self.clock.now());
-        Ok(())
+        commit(tx).await
     }
 }
 

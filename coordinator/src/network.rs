@@ -19,12 +19,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     catalogue::{Cargo, Catalogue, Fault},
+    job::Job,
     metrics,
     storage::{
         Store, StoreError,
         network::{self, NetworkState},
     },
 };
+pub(crate) use publications::JobCargo;
 use publications::Publications;
 
 /// Time between two reads.
@@ -83,9 +85,9 @@ impl Network {
         self.publications.catalogue()
     }
 
-    /// The Cargo of a job that was accepted, also if it is no longer served.
-    pub(crate) async fn cargo_of_job(&self, slug: &Slug) -> Result<Option<Arc<Cargo>>, StoreError> {
-        self.publications.of_job(slug).await
+    /// The Cargo of a job that was accepted, in the version that was agreed to, also if it is no longer served.
+    pub(crate) async fn cargo_of_job(&self, job: &Job) -> Result<JobCargo, StoreError> {
+        self.publications.of_job(&job.workload, job.agreement.version.as_deref()).await
     }
 
     /// Whether a slug or alias is that of the operators' own catalogue.

@@ -10,6 +10,9 @@ use island_protocol::{
     time::Timestamp,
 };
 
+/// Maximum step of a clock after which a quota remains in its later period.
+const MAX_STEP_MS: i64 = 2 * 3_600_000;
+
 /// What is limited.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::EnumString, strum::IntoStaticStr,
@@ -73,12 +76,14 @@ fn end(period: QuotaPeriod, now: Timestamp) -> Timestamp {
 }
 
 impl Quota {
-    /// The same quota in the period that contains `now`. A clock that steps back does not return to an earlier period,
-    /// where everything would be unused again.
+    /// The same quota in the period that contains `now`. A clock that steps back a little does not return to an earlier period, where
+    /// everything would be unused again. What was used by a clock that was far ahead was used in this period.
     pub(crate) fn at(mut self, now: Timestamp) -> Self {
         let begin = begin(self.period, now);
         if self.since < begin {
             (self.since, self.used) = (begin, 0);
+        } else if self.since.unix_ms().saturating_sub(now.unix_ms()) > MAX_STEP_MS {
+            self.since = begin;
         }
         self
     }
@@ -247,6 +252,24 @@ mod tests {
                 prop_assert_eq!(tokens.at(latest).used, ended.map(|(_, tokens, _)| tokens as i64).sum::<i64>());
             }
         }
+    }
+
+    #[test]
+    fn a_period_of_a_clock_that_was_far_ahead_ends() {
+        let now = Timestamp::from_unix_ms(1_795_210_800_123);
+        let hours = |hours: i64| now.plus_ms(hours * HOUR_MS);
+        for period in [QuotaPeriod::Day, QuotaPeriod::Month] {
+            let full =
+                quota(period, Unit::Requests, 1).accept(MicroCredits::ZERO, hours(40 * 24)).expect("room");
+            assert_eq!(full.at(now).since, begin(period, now));
+            let refused = full.accept(MicroCredits::ZERO, now).expect_err("it was used");
+            assert!(refused.resets_at <= hours(31 * 24), "{refused:?}");
+            assert!(full.at(now).accept(MicroCredits::ZERO, refused.resets_at).is_ok());
+        }
+        let before = begin(QuotaPeriod::Day, hours(24)).plus_ms(-HOUR_MS);
+        let used =
+            quota(QuotaPeriod::Day, Unit::Requests, 1).accept(MicroCredits::ZERO, before.plus_ms(HOUR_MS));
+        assert!(used.expect("room").accept(MicroCredits::ZERO, before).is_err(), "a small step back");
     }
 
     #[test]

@@ -174,6 +174,8 @@ pub enum FailureCode {
     HandedBack,
     /// No Island could run it.
     NoIslandAvailable,
+    /// The Cargo was replaced while the job waited.
+    CargoChanged,
     /// An internal error.
     InternalError,
     /// A code newer than this build.

@@ -138,7 +138,7 @@ pub(crate) enum Accounts {
     /// Create an account and print its first key
     Create(CreateAccount),
     /// Give an account credits
-    Grant(ChangeCredits),
+    Grant(GrantCredits),
     /// Take credits that an account may spend
     Deduct(ChangeCredits),
     /// Refuse all keys of an account; its open jobs go on
@@ -184,6 +184,15 @@ pub(crate) struct CreateAccount {
     /// Its keys may do what operators do
     #[arg(long)]
     pub(crate) operator: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GrantCredits {
+    #[command(flatten)]
+    pub(crate) change: ChangeCredits,
+    /// The account has paid for them: owners who earn them may be paid out
+    #[arg(long)]
+    pub(crate) bought: bool,
 }
 
 #[derive(Debug, Args)]

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use island_protocol::{
     api::{
         Enroll, Pair, SubmitJob,
-        admin::{AnnotateHost, ChangeCredits, CreateAccount, CreateNotice, Reason},
+        admin::{AnnotateHost, ChangeCredits, CreateAccount, CreateNotice, GrantCredits, Reason},
         batch::CreateBatch,
         claim::IslandRequest,
         key::CreateKey,
@@ -308,6 +308,7 @@ request_bodies![
     AnnotateHost,
     AudioRequest,
     ChangeCredits,
+    GrantCredits,
     ChatRequest,
     CompletionRequest,
     CountTokensRequest,

@@ -2,6 +2,7 @@
 
 pub(super) mod check;
 pub(super) mod credentials;
+pub(super) mod demand;
 pub(super) mod enroll;
 pub(super) mod leave;
 pub(super) mod pairings;

@@ -1,13 +1,18 @@
 //! One Cargo, checked.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
+use data_encoding::HEXLOWER;
 use island_protocol::{
     api::WorkloadView,
     cargo::{CargoEntry, CargoSpec, Category, RuntimeType},
 };
 use jsonschema::{ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use crate::placement;
 
@@ -21,6 +26,7 @@ const USUAL_CONTEXT: u64 = 4096;
 pub(crate) struct Cargo {
     /// Its number in SQL.
     pub number: i64,
+    pub(super) version: OnceLock<String>,
     pub entry: CargoEntry,
     /// What an assignment sends to an Island.
     pub spec: Arc<CargoSpec>,
@@ -40,6 +46,26 @@ pub(crate) struct SchemaViolation {
 }
 
 impl Cargo {
+    /// Names what its jobs run: the publication, or a digest of engine, files and schemas. Prices and limits are not part of it.
+    pub(crate) fn version(&self) -> &str {
+        self.version.get_or_init(|| match &self.entry.published {
+            Some(published) => published.publication.to_string(),
+            None => {
+                let CargoSpec { runtime_type, onnx_task_type, artifacts, engine, .. } = self.spec.as_ref();
+                let schemas = (&self.input_schema, &self.output_schema);
+                let parts = serde_json::json!([runtime_type, onnx_task_type, artifacts, engine, schemas]);
+                // Longer than an id of a publication.
+                HEXLOWER.encode(&Sha256::digest(parts.to_string())[..20])
+            }
+        })
+    }
+
+    /// Whether its author decides what a valid output is, and not the engine alone: its program, or the schema of a publication.
+    pub(crate) fn has_own_outputs(&self) -> bool {
+        matches!(self.spec.runtime_type, RuntimeType::Wasm | RuntimeType::Container)
+            || self.entry.published.is_some()
+    }
+
     /// Checks an input against the Cargo's schema.
     pub(crate) fn check_input(&self, input: &Value) -> Result<(), SchemaViolation> {
         check(&self.input, input)?;

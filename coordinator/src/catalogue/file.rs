@@ -1,6 +1,11 @@
 //! Reads one catalogue file. All problems are found, each with its line.
 
-use std::{fs, ops::Range, path::Path, sync::Arc};
+use std::{
+    fs,
+    ops::Range,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use island_protocol::{
     MAX_OUTPUT_BYTES,
@@ -351,6 +356,7 @@ fn build(
     }
     Cargo {
         number: 0,
+        version: OnceLock::new(),
         entry: CargoEntry {
             slug: slug.clone(),
             name: file.name.into_inner(),

@@ -50,6 +50,7 @@ use crate::{
 };
 use attempt::Attempt;
 pub(super) use attempt::Hosts;
+use intake::TokenLimits;
 pub(super) use port::{AttemptWrite, Effect, EndWrite, Input, Now, OfferAnswer, Write, Written};
 use price::{Delivery, Ending, Tariff};
 use retry::Delivered;
@@ -178,8 +179,12 @@ fn discarded() -> OutputReply {
 pub(super) struct Machine {
     job: Job,
     transcript: Transcript,
-    /// As it was when the job was accepted; `None` if the catalogue no longer has it.
+    /// As it was when the job was accepted; `None` if the catalogue no longer has it so.
     cargo: Option<Arc<Cargo>>,
+    /// Whether the catalogue has another version of the Cargo instead.
+    is_cargo_changed: bool,
+    /// The Island whose output did not fit the Cargo's schema.
+    violator: Option<HostId>,
     terms: Terms,
     attempt: Option<Attempt>,
     pending: Option<Pending>,
@@ -229,6 +234,8 @@ impl Machine {
             is_over: job.status.is_final(),
             job,
             cargo,
+            is_cargo_changed: false,
+            violator: None,
             terms,
         };
         // Its deadline is the longest wait for an Island and the time limit of one attempt.
@@ -274,6 +281,12 @@ impl Machine {
         }
         machine.unread_since = cancel_unread.then_some(now.instant);
         machine
+    }
+
+    /// Ends the job instead of placing it: the catalogue has another version of its Cargo than was agreed to. An attempt that an Island
+    /// executes continues.
+    pub(super) fn forbid_other_versions(&mut self) {
+        self.is_cargo_changed = true;
     }
 
     /// Whether nothing is known of the current attempt but that it was committed: its coordinator may have stopped before it
@@ -473,6 +486,12 @@ impl Machine {
 
     fn place(&mut self, step: &mut Step) {
         let Some(cargo) = self.cargo().map(|cargo| cargo.spec.clone()) else {
+            if self.is_cargo_changed {
+                let message =
+                    "the Cargo was replaced while the job waited; submit it again for the new version";
+                let failure = Failure::of_host(FailureCode::CargoChanged, message);
+                return self.fail(failure, Usage::default(), Notice::default(), step);
+            }
             return self.no_island(BTreeMap::from([(reason::UNKNOWN_CARGO.to_owned(), 1)]), step);
         };
         let mut history = self.history.clone();
@@ -693,21 +712,31 @@ impl Machine {
         };
         let stored = output.clone().unwrap_or_else(|| Value::String(self.transcript.log().text()));
         if let Some(violation) = self.schema_violation(&stored) {
-            let failure = Failure::of_host(FailureCode::InvalidOutput, violation);
-            return self.attempt_failed(failure, claimed, notice, step);
+            return self.violated(violation, claimed, notice, step);
         }
+        // The Island whose output did not fit is contradicted.
+        if let (Some(host), Some((other, _))) = (self.violator, self.attempt())
+            && host != other
+        {
+            step.push(Effect::Observe { host, conduct: Conduct::Failed });
+        }
+        let stop_text = stop_text.filter(|text| self.is_stop_text(text));
         let conclusion = Conclusion {
             trigger: Trigger::Complete,
             ending: Ending::Completed,
-            usage: self.transcript.usage(claimed, self.job.max_tokens),
+            usage: self.transcript.usage(claimed, self.token_limits(), stop_text.as_deref()),
             error: None,
             finish_reason,
-            stop_text: stop_text.filter(|text| self.is_stop_text(text)),
+            stop_text,
             sent: output,
             output: Some(stored),
             canceller: None,
         };
         self.end(conclusion, notice, step);
+    }
+
+    fn token_limits(&self) -> TokenLimits {
+        TokenLimits { prompt: input_tokens::count(&self.job.input).max, completion: self.job.max_tokens }
     }
 
     /// Whether the request has this stop text.
@@ -727,7 +756,27 @@ impl Machine {
         ))
     }
 
-    /// Requeues the job after a failed attempt, or fails it.
+    /// Handles an output that does not fit the Cargo's schema. Where an author decides what fits, the fault is the Cargo's: otherwise anybody
+    /// could make Islands look unreliable with a Cargo of their own. Where the engine decides, another Island is tried, and only a valid output
+    /// of that one counts against the first.
+    fn violated(&mut self, violation: String, claimed: Usage, notice: Notice, step: &mut Step) {
+        let host = self.attempt().map(|(host, _)| host);
+        if self.cargo().is_some_and(|cargo| cargo.has_own_outputs()) {
+            let failure = Failure::of_job(FailureCode::InvalidOutput, violation);
+            return self.fail(failure, claimed, notice, step);
+        }
+        let failure = Failure::of_host(FailureCode::InvalidOutput, violation);
+        match self.violator {
+            // A second Island has the same: neither is to blame.
+            Some(_) => self.fail(failure, claimed, notice, step),
+            None => {
+                self.violator = host;
+                self.retry_or_fail(failure, claimed, notice, step);
+            }
+        }
+    }
+
+    /// Requeues the job after a failed attempt, or fails it. Counts the failure against its Island.
     fn attempt_failed(&mut self, failure: Failure, claimed: Usage, notice: Notice, step: &mut Step) {
         // Another Island would reach the same limit.
         if failure.code == FailureCode::DeadlineExceeded && failure.fault != Fault::Host {
@@ -737,7 +786,16 @@ impl Machine {
         let host = self.attempt.as_ref().map(Attempt::leader);
         if let Some(host) = host.filter(|_| failure.fault != Fault::Job && !is_handed_back) {
             step.push(Effect::Observe { host, conduct: Conduct::Failed });
+            if failure.code == FailureCode::ModelHashMismatch {
+                step.push(Effect::ReportFile { host, message: failure.message.clone() });
+            }
         }
+        self.retry_or_fail(failure, claimed, notice, step);
+    }
+
+    fn retry_or_fail(&mut self, failure: Failure, claimed: Usage, notice: Notice, step: &mut Step) {
+        let is_handed_back = failure.code == FailureCode::HandedBack;
+        let host = self.attempt.as_ref().map(Attempt::leader);
         let (attempt, retries) = (self.job.attempt, self.terms.retries);
         let is_retry = self.job.only.is_none()
             && retry::may_retry(&failure, self.delivered(), attempt, self.hand_backs, retries);
@@ -839,7 +897,7 @@ impl Machine {
             trigger,
             ending,
             output: None,
-            usage: self.transcript.usage(claimed, self.job.max_tokens),
+            usage: self.transcript.usage(claimed, self.token_limits(), None),
             error: Some(error),
             finish_reason: None,
             stop_text: None,
@@ -866,7 +924,7 @@ impl Machine {
             self.job.times.started_at.get_or_insert(now.wall);
         }
         let Ok(status) = state::next(self.job.status, trigger) else { return };
-        let shares = self.shares(ending, output.as_ref(), usage.prompt_tokens, now);
+        let shares = self.shares(ending, output.as_ref(), stop_text.is_some(), &usage, now);
         let charged: MicroCredits = shares.iter().map(|(_, share)| *share).sum();
         usage.credits_used = Some(charged);
         let event = match &error {
@@ -900,18 +958,26 @@ impl Machine {
         &self,
         ending: Ending,
         output: Option<&Value>,
-        prompt_tokens: u64,
+        has_stop_text: bool,
+        usage: &Usage,
         now: Now,
     ) -> Vec<(HostId, MicroCredits)> {
         let Agreement { base_price, token_prices, .. } = &self.job.agreement;
         let tariff = Tariff { held: self.job.price, base: *base_price, tokens: *token_prices };
-        let possible = input_tokens::count(&self.job.input);
+        let has_output = self.transcript.log().has_output();
+        let is_empty_text = output.and_then(Value::as_str).is_some_and(str::is_empty);
+        // Counting the tokens of a prompt computes none of them.
+        let is_count = self.job.input.get("count_tokens") == Some(&Value::Bool(true));
         let delivery = Delivery {
             // An Island that was interrupted has not reported it.
-            prompt_tokens: if prompt_tokens == 0 { possible.usual } else { prompt_tokens.min(possible.max) },
-            has_output: self.transcript.log().has_output(),
-            is_empty_text: output.and_then(Value::as_str).is_some_and(str::is_empty),
-            tokens: self.transcript.tokens(self.job.max_tokens),
+            prompt_tokens: match usage.prompt_tokens {
+                0 => input_tokens::count(&self.job.input).usual,
+                reported => reported,
+            },
+            has_output,
+            is_empty: is_empty_text && !has_output && !has_stop_text,
+            has_prompt: !is_count,
+            tokens: usage.completion_tokens,
             max_tokens: self.job.max_tokens,
             executed: self.attempt.as_ref().map_or(Duration::ZERO, |attempt| attempt.executed(now.instant)),
             time_limit: self.time_limit().unwrap_or(Duration::MAX),

@@ -1,9 +1,11 @@
 //! Chooses Islands for waiting jobs: higher priority first, then older first. A new job is tried at once unless others of
-//! its Cargo wait, and all waiting jobs when the fleet has changed, a few times a second at most.
+//! its Cargo wait. Waiting jobs are tried on Islands that gained capacity, a few times a second at most, and on all Islands now and then:
+//! a pause after a refusal ends without a change of the fleet, and the reasons for which jobs wait change. Both take a bounded part of the
+//! time, whatever waits.
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     ops::Bound,
     sync::Arc,
     time::Duration,
@@ -12,7 +14,7 @@ use std::{
 use futures::future;
 use island_protocol::{
     cargo::CargoSpec,
-    ids::{AttemptKey, JobId, Slug},
+    ids::{AttemptKey, HostId, JobId, Slug},
 };
 use parking_lot::Mutex;
 use tokio::{sync::mpsc, time::Instant};
@@ -29,6 +31,12 @@ use crate::{
 
 /// Minimum time between the beginnings of two sweeps over all waiting jobs: heartbeats of many Islands cause few of them.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+/// Minimum time between the beginnings of two sweeps over all Islands.
+const FULL_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// After a sweep, this number of times its own duration passes before the next one of its kind: sweeps over Islands that gained capacity take
+/// a tenth of the time at most, those over all Islands a fiftieth.
+const REST: u32 = 9;
+const FULL_REST: u32 = 49;
 /// Jobs that are tried between two requests.
 const SWEEP_JOBS: usize = 32;
 
@@ -85,6 +93,29 @@ impl Queue {
     }
 }
 
+/// What decides which Islands can take a job that none has refused or failed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Demand {
+    cargo: Slug,
+    /// Account and preferences as JSON; empty for those that accept every Island.
+    selection: String,
+}
+
+impl Demand {
+    /// `None` for a job that Islands have refused or failed, or that is restricted to one.
+    fn of(request: &PlacementRequest) -> Option<Self> {
+        let history = &request.history;
+        if history.only.is_some() || !history.failures.is_empty() || !history.refused.is_empty() {
+            return None;
+        }
+        let selection = &history.selection;
+        let is_open = selection.preferences.is_default() && !selection.continues_form;
+        let key = (selection.account, &selection.preferences, selection.continues_form);
+        let selection = if is_open { String::new() } else { serde_json::to_string(&key).ok()? };
+        Some(Self { cargo: request.cargo.slug.clone(), selection })
+    }
+}
+
 #[derive(Debug)]
 struct Waiting {
     request: Box<PlacementRequest>,
@@ -94,11 +125,15 @@ struct Waiting {
 /// One pass over all waiting jobs.
 #[derive(Debug, Default)]
 struct Sweep {
+    /// The Islands on which jobs are tried; `None` for all.
+    gained: Option<HashSet<HostId>>,
     /// The last job that was tried.
     last: Option<Order>,
-    /// Cargos for which no Island is free. The answer for other jobs without a history is the same: what becomes free
-    /// meanwhile causes another sweep.
-    full: HashMap<Slug, Reasons>,
+    /// Demands that no Island can meet, of all or of those that gained capacity. The answer for other jobs of the same demand is the same: what
+    /// becomes free meanwhile causes another sweep.
+    full: HashMap<(Demand, bool), Reasons>,
+    /// Time that it took so far.
+    spent: Duration,
 }
 
 #[derive(Debug)]
@@ -108,10 +143,12 @@ struct Placer {
     waiting: BTreeMap<Order, Waiting>,
     orders: HashMap<JobId, Order>,
     sweep: Option<Sweep>,
-    /// Whether the fleet or the queue has changed since the last sweep began.
+    /// Whether an Island has gained capacity since the last sweep began.
     is_due: bool,
     /// When the next sweep may begin.
     next: Instant,
+    /// When the next sweep over all Islands begins.
+    next_full: Instant,
 }
 
 /// Runs until `hard` is triggered.
@@ -129,8 +166,8 @@ pub(super) async fn run(
         sweep: None,
         is_due: false,
         next: Instant::now(),
+        next_full: Instant::now(),
     };
-    let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {
         tokio::select! {
             biased;
@@ -141,9 +178,9 @@ pub(super) async fn run(
                 None => return,
             },
             () = future::ready(()), if placer.sweep.is_some() => {}
-            () = tokio::time::sleep_until(placer.next), if placer.is_due => placer.begin_sweep(),
+            () = tokio::time::sleep_until(placer.next_full), if placer.sweep.is_none() => placer.begin_full_sweep(),
+            () = tokio::time::sleep_until(placer.next), if placer.is_due && placer.sweep.is_none() => placer.begin_sweep(),
             () = fleet.changed(), if !placer.is_due => placer.is_due = true,
-            _ = tick.tick() => placer.is_due = true,
         }
         // A part of it after each request, so that neither delays the other.
         if placer.sweep.is_some() {
@@ -180,16 +217,30 @@ impl Placer {
     fn begin_sweep(&mut self) {
         self.is_due = false;
         self.next = Instant::now() + SWEEP_INTERVAL;
+        self.sweep = Some(Sweep { gained: Some(self.fleet.take_gained()), ..Sweep::default() });
+    }
+
+    fn begin_full_sweep(&mut self) {
+        self.is_due = false;
+        self.next_full = Instant::now() + FULL_SWEEP_INTERVAL;
+        self.fleet.take_gained();
         self.sweep = Some(Sweep::default());
     }
 
     /// Tries the next jobs of the sweep, higher priority first, then older first.
     fn continue_sweep(&mut self) {
         let Some(mut sweep) = self.sweep.take() else { return };
+        let begun = Instant::now();
         for _ in 0..SWEEP_JOBS {
             let from = sweep.last.map_or(Bound::Unbounded, Bound::Excluded);
             let next = self.waiting.range((from, Bound::Unbounded)).next().map(|(order, _)| *order);
             let Some((order, mut waiting)) = next.and_then(|order| self.waiting.remove_entry(&order)) else {
+                let spent = sweep.spent + begun.elapsed();
+                let (next, rest) = match sweep.gained {
+                    Some(_) => (&mut self.next, REST),
+                    None => (&mut self.next_full, FULL_REST),
+                };
+                *next = (*next).max(Instant::now() + spent * rest);
                 return;
             };
             sweep.last = Some(order);
@@ -200,6 +251,7 @@ impl Placer {
                 self.waiting.insert(order, waiting);
             }
         }
+        sweep.spent += begun.elapsed();
         self.sweep = Some(sweep);
     }
 
@@ -208,11 +260,20 @@ impl Placer {
         let now = Instant::now();
         let request = &mut waiting.request;
         request.history.refused.retain(|_, until| *until > now);
-        let mut full = sweep.filter(|_| request.history.is_empty()).map(|sweep| &mut sweep.full);
-        let known = full.as_ref().and_then(|full| full.get(&request.cargo.slug).cloned());
-        let placed = match known {
-            Some(reasons) => Err(reasons),
-            None => self.fleet.place(&request.cargo, request.key, &request.history, now),
+        let (gained, mut full) = match sweep {
+            Some(Sweep { gained, full, .. }) => (gained.as_ref(), Some(full)),
+            None => (None, None),
+        };
+        // A job that was not tried yet is tried on all Islands.
+        let gained = gained.filter(|_| waiting.reported.is_some());
+        let demand = Demand::of(request).map(|demand| (demand, gained.is_some()));
+        let known = full.as_ref().zip(demand.as_ref()).and_then(|(full, demand)| full.get(demand).cloned());
+        let placed = match (known, gained) {
+            (Some(reasons), _) => Err(reasons),
+            (None, Some(gained)) => {
+                self.fleet.place_among(gained, &request.cargo, request.key, &request.history, now)
+            }
+            (None, None) => self.fleet.place(&request.cargo, request.key, &request.history, now),
         };
         match placed {
             Ok(host) => {
@@ -224,8 +285,11 @@ impl Placer {
             }
             Err(found) => {
                 let reasons = reasons(&found, request.history.refused.len());
-                if let Some(full) = &mut full {
-                    full.insert(request.cargo.slug.clone(), found);
+                if let Some((full, demand)) = full.as_mut().zip(demand) {
+                    full.insert(demand, found);
+                }
+                if gained.is_some() {
+                    return request.answer.is_closed();
                 }
                 if waiting.reported.as_ref() == Some(&reasons) {
                     return false;
@@ -266,6 +330,39 @@ mod tests {
             history: PlacementHistory::default(),
             answer,
         }))
+    }
+
+    /// Islands send heartbeats all the time, which change nothing for a job that none of them may run.
+    #[tokio::test(start_paused = true)]
+    async fn waiting_jobs_cost_nothing_while_nothing_changes() {
+        let (fleet, _) = islands::fleet();
+        let (fleet, queue) = (Arc::new(fleet), Arc::new(Queue::default()));
+        let (placer, requests) = mpsc::unbounded_channel();
+        let (answer, mut answers) = mpsc::unbounded_channel();
+        let hard = CancellationToken::new();
+        let beat = || {
+            let at = island_protocol::time::Timestamp::from_unix_ms(0);
+            fleet.heartbeat(islands::beat(1, &[]), Instant::now(), at);
+        };
+        beat();
+        let running = tokio::spawn(run(fleet.clone(), queue, requests, hard.clone()));
+        for n in 0..10_u128 {
+            let Request::Place(mut request) = request(n, 0, answer.clone()) else { panic!("a job") };
+            let selection = Arc::make_mut(&mut request.history.selection);
+            selection.preferences.regions = vec!["nowhere".to_owned()];
+            placer.send(Request::Place(request)).expect("it runs");
+            assert!(matches!(answers.recv().await, Some(Command::Input(Input::NoIsland { .. }))));
+        }
+        let considered = || fleet.considered.load(std::sync::atomic::Ordering::Relaxed);
+        let before = considered();
+        for _ in 0..100 {
+            beat();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let swept = considered() - before;
+        assert!((5..=11).contains(&swept), "once a second for all ten: {swept}");
+        hard.cancel();
+        running.await.expect("no panic");
     }
 
     #[tokio::test]

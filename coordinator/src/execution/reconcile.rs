@@ -61,7 +61,7 @@ async fn resume(id: JobId, reservation: Reservation) -> bool {
         let Some(job) = jobs::open_of(context.store.reader(), id, context.instance).await? else {
             return Ok(None);
         };
-        let cargo = context.network.cargo_of_job(&job.workload).await?;
+        let cargo = context.network.cargo_of_job(&job).await?;
         Ok::<_, StoreError>(Some((job, cargo)))
     };
     match read.await {

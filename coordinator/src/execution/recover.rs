@@ -13,7 +13,7 @@ use super::{
     publisher::{self, Last, Published},
     relays,
 };
-use crate::{catalogue::Cargo, job::Job};
+use crate::{job::Job, network::JobCargo};
 use futures::StreamExt as _;
 use island_daemon::traces::Span;
 use island_protocol::{
@@ -27,7 +27,9 @@ use island_protocol::{
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Resumes one job of this coordinator.
-pub(super) async fn resume(reservation: Reservation, job: Job, cargo: Option<Arc<Cargo>>) {
+pub(super) async fn resume(reservation: Reservation, job: Job, cargo: JobCargo) {
+    let is_changed = matches!(cargo, JobCargo::Changed);
+    let cargo = if let JobCargo::Found(cargo) = cargo { Some(cargo) } else { None };
     let execution = reservation.execution.clone();
     let context = &execution.context;
     let subject = job_events(job.id);
@@ -53,7 +55,10 @@ pub(super) async fn resume(reservation: Reservation, job: Job, cargo: Option<Arc
         context.fleet.claim(host, job.key(), &cargo.spec);
     }
     let input = execution.input_memory.reserve_stored(&job.input);
-    let machine = Machine::resumed(job, log.clone(), cargo, context.terms(), context.now());
+    let mut machine = Machine::resumed(job, log.clone(), cargo, context.terms(), context.now());
+    if is_changed {
+        machine.forbid_other_versions();
+    }
     // Its trace ended with the coordinator that began it.
     execution.spawn(reservation, input, machine, log, published, Span::default());
 }

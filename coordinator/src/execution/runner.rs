@@ -220,6 +220,12 @@ impl Runner {
             Effect::Observe { host, conduct } => {
                 context.fleet.observe(host, &self.handle.workload, conduct, Instant::now());
             }
+            Effect::ReportFile { host, message } => {
+                if context.fleet.report_file(host, &self.handle.workload, Instant::now()) {
+                    let (cargo, at) = (self.handle.workload.clone(), context.clock.now());
+                    let _ = context.deferred.send(DeferredWrite::PauseCargo { cargo, message, at });
+                }
+            }
             Effect::CountLoss(loss) => context.metrics.jobs.lost(loss),
         }
     }
@@ -417,11 +423,12 @@ impl Runner {
         Ok(jobs::step(&context.store, &step).await?.then(Vec::new))
     }
 
-    /// The Islands of an end whose owners are known.
+    /// The Islands of an end whose owners are known, without the consumer's own: they cost and earn nothing.
     async fn earners(&self, write: &EndWrite) -> Result<Vec<Earner>, StoreError> {
         let mut earners = Vec::new();
         for &(host, share) in &write.shares {
-            if let Some((account, _)) = self.execution.account_and_key(host).await? {
+            let owner = self.execution.account_and_key(host).await?.map(|(account, _)| account);
+            if let Some(account) = owner.filter(|owner| *owner != write.job.account) {
                 earners.push(Earner { host, account, share });
             }
         }

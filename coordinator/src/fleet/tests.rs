@@ -234,3 +234,76 @@ fn a_page_of_ten_thousand_islands_has_only_its_own() {
     let (page, _) = snapshot.page(&attic, 60, 60);
     assert_eq!(page[0].id(), HostId(Uuid::from_u128(6_000)));
 }
+
+fn registration() -> Register {
+    Register {
+        v: 1,
+        versions: None,
+        host_id: HOST,
+        instance: InstanceId(Uuid::from_u128(9)),
+        agent_version: "0".into(),
+        name: "one".into(),
+        region: None,
+        capabilities: capabilities(),
+        holding: Vec::new(),
+        reads_refusals: true,
+        sent_at: Timestamp::from_unix_ms(0),
+    }
+}
+
+#[test]
+fn repeated_registrations_keep_the_snapshot() {
+    let (fleet, now) = fleet();
+    let at = Timestamp::from_unix_ms(0);
+    fleet.register(&registration(), now, at);
+    fleet.heartbeat(beat(1, &[]), now, at);
+    let kept = fleet.snapshot(now);
+    fleet
+        .latest
+        .set(Arc::new(Snapshot::new(Vec::new(), now, Duration::from_secs(1))), fleet.latest.changes());
+    assert_eq!(fleet.register(&registration(), now, at), RegistrationKind::Repeated);
+    assert!(
+        fleet.snapshot(now).islands.is_empty(),
+        "the one that was kept, of {} Islands",
+        kept.islands.len()
+    );
+    fleet.register(&Register { region: Some("eu".into()), ..registration() }, now, at);
+    assert_eq!(fleet.snapshot(now).islands.len(), 1);
+}
+
+#[test]
+fn unchanged_registrations_are_stored_rarely() {
+    let (fleet, now) = fleet();
+    let at = Timestamp::from_unix_ms(0);
+    let after = |minutes| now + Duration::from_mins(minutes);
+    let stored = |register: &Register, minutes| {
+        fleet.register(register, after(minutes), at);
+        let is_to_be_stored = fleet.is_to_be_stored(register, after(minutes));
+        if is_to_be_stored {
+            fleet.stored(register, after(minutes));
+        }
+        is_to_be_stored
+    };
+    let same = registration();
+    assert_eq!([0, 1, 9, 10, 11].map(|minutes| stored(&same, minutes)), [true, false, false, true, false]);
+    let changed = Register { agent_version: "1".into(), ..registration() };
+    assert!(stored(&changed, 12) && !stored(&changed, 13));
+    let renamed = Register { name: "two".into(), ..changed };
+    assert!(stored(&renamed, 14) && !stored(&renamed, 15));
+}
+
+#[test]
+fn heartbeats_without_new_capacity_are_no_news() {
+    let (fleet, now) = fleet();
+    let at = Timestamp::from_unix_ms(0);
+    let gained = |heartbeat: Heartbeat| {
+        fleet.heartbeat(heartbeat, now, at);
+        !fleet.take_gained().is_empty()
+    };
+    assert!(gained(beat(1, &[])), "the first one");
+    assert!(!gained(beat(1, &[])) && !gained(beat(0, &[])) && gained(beat(1, &[])));
+    let ram = |ram_mb| Heartbeat { headroom: Headroom { ram_mb, ..beat(1, &[]).headroom }, ..beat(1, &[]) };
+    assert!(!gained(ram(500)) && gained(ram(501)));
+    let paused = Heartbeat { status: "paused".into(), ..ram(501) };
+    assert!(gained(paused.clone()) && !gained(paused) && gained(ram(501)), "a state is news");
+}

@@ -42,6 +42,7 @@ pub(crate) struct State {
     build: Family<Build, Gauge>,
     certificate: Family<Listener, Gauge>,
     maintenance: Gauge,
+    clock: Gauge,
 }
 
 impl State {
@@ -51,6 +52,8 @@ impl State {
         registry.register("build_info", "1, with the version of this program", self.build.clone());
         let about = "1 while operators have closed the network to new jobs";
         registry.register("maintenance", about, self.maintenance.clone());
+        let about = "1 while data is deleted and summed by this machine's clock, 0 while the clock needs to be confirmed";
+        registry.register("clock_trusted", about, self.clock.clone());
         let about = "When the certificate expires, in seconds since 1970; absent without TLS";
         let seconds = Unit::Seconds;
         registry.register_with_unit(
@@ -87,6 +90,11 @@ impl State {
     /// Sets whether the network is closed to new jobs.
     pub(crate) fn set_maintenance(&self, is_closed: bool) {
         self.maintenance.set(i64::from(is_closed));
+    }
+
+    /// Sets whether data is deleted and summed by this machine's clock.
+    pub(crate) fn set_clock_trusted(&self, is_trusted: bool) {
+        self.clock.set(i64::from(is_trusted));
     }
 
     /// Sets whether the fabric is connected.

@@ -17,6 +17,17 @@ use crate::{
     },
 };
 
+/// The Cargo of a job that was accepted.
+#[derive(Debug, Clone)]
+pub(crate) enum JobCargo {
+    /// The version that was agreed to.
+    Found(Arc<Cargo>),
+    /// The operator has replaced that version.
+    Changed,
+    /// The catalogue no longer has it.
+    Removed,
+}
+
 /// The catalogue that is served, and what it is made of.
 #[derive(Debug)]
 pub(super) struct Publications {
@@ -70,15 +81,23 @@ impl Publications {
         Ok(())
     }
 
-    /// The Cargo of a job that was accepted: as it is served, or as it was served last.
-    pub(super) async fn of_job(&self, slug: &Slug) -> Result<Option<Arc<Cargo>>, StoreError> {
-        if let Some(cargo) = self.catalogue().get(slug.as_str()) {
-            return Ok(Some(cargo.clone()));
+    /// The Cargo of a job that was accepted, in this version; without one as it is served, or as it was served last.
+    pub(super) async fn of_job(&self, slug: &Slug, version: Option<&str>) -> Result<JobCargo, StoreError> {
+        let catalogue = self.catalogue();
+        let served = catalogue.get(slug.as_str());
+        if let Some(cargo) = served.filter(|cargo| version.is_none_or(|version| version == cargo.version())) {
+            return Ok(JobCargo::Found(cargo.clone()));
         }
-        let Some(approved) = publication::last_approved(self.store.reader(), slug).await? else {
-            return Ok(None);
+        let reader = self.store.reader();
+        let approved = match version.map(str::parse::<PublicationId>) {
+            Some(Ok(publication)) => publication::approved(reader, publication).await?,
+            // The operator's catalogue has no former versions.
+            Some(Err(_)) if served.is_some() => return Ok(JobCargo::Changed),
+            Some(Err(_)) => None,
+            None => publication::last_approved(reader, slug).await?,
         };
-        self.cargo(&approved).await
+        let Some(approved) = approved else { return Ok(JobCargo::Removed) };
+        Ok(self.cargo(&approved).await?.map_or(JobCargo::Removed, JobCargo::Found))
     }
 
     /// The Cargo of a publication; `None` if this version finds faults in its manifest.

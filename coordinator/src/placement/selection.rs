@@ -26,7 +26,7 @@ pub(crate) struct Selection {
 
 impl Selection {
     /// Whether the Island may run the job.
-    pub(super) fn allows(&self, island: &Candidate<'_>) -> bool {
+    pub(crate) fn allows(&self, island: &Candidate<'_>) -> bool {
         let Preferences { only, ignore, regions, own, trusted, .. } = &self.preferences;
         let is_own = self.is_own(island);
         let region = island.region.unwrap_or_default();

@@ -2,7 +2,7 @@
 //! earners: a trigger records their entries as uncounted, and [`count`] adds them to the balance later. What an account
 //! has is its balance and its uncounted entries.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use island_protocol::{
     api::ledger::LedgerEntry,
@@ -60,29 +60,41 @@ pub(crate) async fn try_post(
     let [(from, taken), (to, given)] = posting.entries();
     let (from, to) = (from.to_string(), to.to_string());
     let is_deferred = posting.is_deferred();
+    let spender = posting.spender().map(|book| book.to_string());
+    let changed: BTreeSet<_> =
+        [Some(&from), Some(&to).filter(|_| !is_deferred), spender.as_ref()].into_iter().flatten().collect();
+    // All values on the right are those before the update.
     let moved = sqlx::query(
-        "UPDATE balances SET amount = amount + CASE ledger WHEN $1 THEN CAST($2 AS BIGINT) ELSE CAST($4 AS BIGINT) END \
-         WHERE ledger IN ($1, $3) AND EXISTS (SELECT 1 FROM balances AS source \
-          WHERE source.ledger = $1 AND (source.amount >= $4 OR source.ledger = $5))",
+        "UPDATE balances SET amount = amount + CASE ledger WHEN $1 THEN CAST($2 AS BIGINT) WHEN $3 THEN CAST($4 AS BIGINT) ELSE 0 END, \
+         spent = CASE WHEN ledger <> $6 THEN 0 WHEN granted < $4 THEN granted ELSE $4 END, \
+         granted = granted + CASE WHEN ledger = $7 THEN $4 WHEN ledger <> $6 THEN 0 WHEN granted < $4 THEN -granted ELSE $2 END \
+         WHERE ledger IN ($1, $3, $6) AND EXISTS (SELECT 1 FROM balances AS source \
+          WHERE source.ledger = $1 AND (source.amount >= $4 OR source.ledger = $5)) RETURNING spent",
     )
     .bind(&from)
     .bind(taken.0)
     .bind(if is_deferred { &from } else { &to })
     .bind(given.0)
     .bind(Book::Issue.to_string())
-    .execute(&mut *conn)
+    .bind(spender.as_deref().unwrap_or_default())
+    .bind(if posting.is_granted() { to.as_str() } else { "" })
+    .fetch_all(&mut *conn)
     .await
     .context("update balances")?;
-    match moved.rows_affected() {
+    match moved.len() {
         0 => return Ok(false),
-        rows if rows == if is_deferred { 1 } else { 2 } => {}
-        // Both are opened together with their account.
+        rows if rows == changed.len() => {}
+        // All are opened together with their accounts.
         _ => return Err(StoreError::Corrupt { what: "balance" }),
+    }
+    let mut granted = 0;
+    for row in &moved {
+        granted += integer(row, "spent")?;
     }
     sqlx::query(
         "INSERT INTO ledger_entries \
-         (id, ledger, kind, job_id, amount, created_at, part, deferred, host_id, device) \
-         VALUES ($1, $2, $3, $4, $5, $6, $10, 0, NULL, NULL), ($7, $8, $3, $4, $9, $6, $10, $11, $12, $13)",
+         (id, ledger, kind, job_id, amount, created_at, part, deferred, host_id, device, granted) \
+         VALUES ($1, $2, $3, $4, $5, $6, $10, 0, NULL, NULL, 0), ($7, $8, $3, $4, $9, $6, $10, $11, $12, $13, $14)",
     )
     .bind(Uuid::now_v7().to_string())
     .bind(&from)
@@ -97,6 +109,7 @@ pub(crate) async fn try_post(
     .bind(i64::from(is_deferred))
     .bind(posting.host.map(|host| host.to_string()))
     .bind(details.device.map(to_text))
+    .bind(if is_deferred { granted } else { 0 })
     .execute(conn)
     .await
     .context("write two ledger entries")?;
@@ -111,7 +124,7 @@ pub(crate) async fn count(conn: &mut Connection, account: AccountId) -> Result<b
     loop {
         let rows = sqlx::query(
             "DELETE FROM uncounted_entries WHERE id IN \
-             (SELECT id FROM uncounted_entries WHERE ledger = $1 LIMIT $2) RETURNING amount",
+             (SELECT id FROM uncounted_entries WHERE ledger = $1 LIMIT $2) RETURNING amount, granted",
         )
         .bind(&book)
         .bind(COUNTED)
@@ -121,18 +134,21 @@ pub(crate) async fn count(conn: &mut Connection, account: AccountId) -> Result<b
         if rows.is_empty() {
             return Ok(has_counted);
         }
-        let mut sum = 0;
+        let (mut sum, mut granted) = (0, 0);
         for row in &rows {
             sum += integer(row, "amount")?;
+            granted += integer(row, "granted")?;
         }
-        let done =
-            sqlx::query("UPDATE balances SET amount = amount + $2, entries = entries + $3 WHERE ledger = $1")
-                .bind(&book)
-                .bind(sum)
-                .bind(rows.len() as i64)
-                .execute(&mut *conn)
-                .await
-                .context("count entries")?;
+        let done = sqlx::query(
+            "UPDATE balances SET amount = amount + $2, entries = entries + $3, granted = granted + $4 WHERE ledger = $1",
+        )
+        .bind(&book)
+        .bind(sum)
+        .bind(rows.len() as i64)
+        .bind(granted)
+        .execute(&mut *conn)
+        .await
+        .context("count entries")?;
         if done.rows_affected() != 1 {
             return Err(StoreError::Corrupt { what: "balance" });
         }

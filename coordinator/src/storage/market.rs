@@ -8,8 +8,13 @@ mod sums;
 
 use std::collections::HashMap;
 
-use island_protocol::{credits::MicroCredits, ids::Slug, time::Timestamp};
-use sqlx::AssertSqlSafe;
+use island_protocol::{
+    credits::MicroCredits,
+    ids::{AccountId, Slug},
+    preferences::Preferences,
+    time::Timestamp,
+};
+use sqlx::{AssertSqlSafe, Row as _};
 
 pub(crate) use sums::Market;
 
@@ -17,6 +22,7 @@ use super::{
     Pool, QueryContext as _, Store, StoreError, commit, integer, parsed,
     progress::{self, Task},
 };
+use crate::job::Agreement;
 
 /// Milliseconds of an hour.
 pub(crate) const HOUR_MS: i64 = 3_600_000;
@@ -120,20 +126,49 @@ impl Demand {
     }
 }
 
-/// Demand for each Cargo; completions are counted since a time.
-pub(crate) async fn demand(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug, Demand>, StoreError> {
-    let mut demand: HashMap<Slug, Demand> = HashMap::new();
-    let waiting = sqlx::query(
-        "SELECT workload_slug AS slug, COUNT(*) AS n FROM jobs \
-         WHERE only_host IS NULL AND status IN ('submitted', 'pending', 'queued') GROUP BY workload_slug",
+/// Jobs that wait for an Island, of one Cargo and one kind of request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct WaitingJobs {
+    pub slug: Slug,
+    pub jobs: u64,
+    /// Account and preferences, if these exclude or order Islands.
+    pub selection: Option<(AccountId, Preferences)>,
+}
+
+/// The waiting jobs of consumers; of those whose requests prefer Islands the `most` most frequent kinds.
+pub(crate) async fn waiting(pool: &Pool, most: u32) -> Result<Vec<WaitingJobs>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT slug, account, agreement, COUNT(*) AS n FROM (SELECT workload_slug AS slug, \
+          CASE WHEN agreement LIKE '%\"preferences\"%' THEN account_id END AS account, \
+          CASE WHEN agreement LIKE '%\"preferences\"%' THEN agreement END AS agreement FROM jobs \
+          WHERE only_host IS NULL AND status IN ('submitted', 'pending', 'queued')) AS waiting \
+         GROUP BY slug, account, agreement ORDER BY CASE WHEN agreement IS NULL THEN 0 ELSE 1 END, n DESC \
+         LIMIT $1 + (SELECT COUNT(*) FROM workloads)",
     )
+    .bind(i64::from(most))
     .fetch_all(pool)
     .await
     .context("count waiting jobs")?;
-    for row in &waiting {
-        demand.entry(parsed(row, "slug")?).or_default().queued = integer(row, "n")?.max(0) as u64;
-    }
-    let completed = sqlx::query(
+    rows.iter()
+        .map(|row| {
+            let agreement: Option<String> = row.try_get("agreement").context("read a column")?;
+            let selection = agreement.map(|agreement| {
+                let agreement: Agreement = serde_json::from_str(&agreement)
+                    .map_err(|_| StoreError::Corrupt { what: "agreement" })?;
+                Ok::<_, StoreError>((parsed(row, "account")?, agreement.preferences))
+            });
+            Ok(WaitingJobs {
+                slug: parsed(row, "slug")?,
+                jobs: integer(row, "n")?.max(0).unsigned_abs(),
+                selection: selection.transpose()?,
+            })
+        })
+        .collect()
+}
+
+/// Jobs of each Cargo that completed since a time.
+pub(crate) async fn completed_since(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug, u64>, StoreError> {
+    let rows = sqlx::query(
         "SELECT workload_slug AS slug, COUNT(*) AS n FROM jobs \
          WHERE only_host IS NULL AND status = 'completed' AND completed_at >= $1 GROUP BY workload_slug",
     )
@@ -141,10 +176,7 @@ pub(crate) async fn demand(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug
     .fetch_all(pool)
     .await
     .context("count completed jobs")?;
-    for row in &completed {
-        demand.entry(parsed(row, "slug")?).or_default().completed = integer(row, "n")?.max(0) as u64;
-    }
-    Ok(demand)
+    rows.iter().map(|row| Ok((parsed(row, "slug")?, integer(row, "n")?.max(0).unsigned_abs()))).collect()
 }
 
 /// What the jobs of a Cargo were in a span of whole hours.

@@ -21,9 +21,9 @@ macro_rules! files {
     };
 }
 
-const SHARED: &[File] = files!["": "0001_start", "0002_keys_and_limits", "0006_coordinators", "0013_pairings", "0014_checks", "0015_books", "0016_coordinator_id", "0020_listing", "0022_market", "0023_retention", "0024_revocations", "0025_compatibility", "0031_job_parts", "0032_uncounted", "0034_operators", "0035_quotas", "0036_operators_and_owners", "0037_sign_in", "0038_publications", "0039_agreements", "0040_sessions", "0042_files", "0043_batches", "0044_webhooks", "0050_usage", "0053_migrated_by", "0055_job_times"];
-const SQLITE: &[File] = files!["sqlite/": "0005_guards", "0012_counters", "0021_counts", "0026_pieces_stay", "0030_claim_nonces", "0033_uncounted", "0041_conversations", "0051_filters", "0052_jobs_of_account", "0054_earned"];
-const POSTGRES: &[File] = files!["postgres/": "0005_guards", "0012_counters", "0021_counts", "0026_pieces_stay", "0030_claim_nonces", "0033_uncounted", "0041_conversations", "0051_filters", "0052_jobs_of_account", "0054_earned"];
+const SHARED: &[File] = files!["": "0001_start", "0002_keys_and_limits", "0006_coordinators", "0013_pairings", "0014_checks", "0015_books", "0016_coordinator_id", "0020_listing", "0022_market", "0023_retention", "0024_revocations", "0025_compatibility", "0031_job_parts", "0032_uncounted", "0034_operators", "0035_quotas", "0036_operators_and_owners", "0037_sign_in", "0038_publications", "0039_agreements", "0040_sessions", "0042_files", "0043_batches", "0044_webhooks", "0050_usage", "0053_migrated_by", "0055_job_times", "0056_origins", "0058_clock"];
+const SQLITE: &[File] = files!["sqlite/": "0005_guards", "0012_counters", "0021_counts", "0026_pieces_stay", "0030_claim_nonces", "0033_uncounted", "0041_conversations", "0051_filters", "0052_jobs_of_account", "0054_earned", "0057_granted"];
+const POSTGRES: &[File] = files!["postgres/": "0005_guards", "0012_counters", "0021_counts", "0026_pieces_stay", "0030_claim_nonces", "0033_uncounted", "0041_conversations", "0051_filters", "0052_jobs_of_account", "0054_earned", "0057_granted"];
 
 fn of(dialect: Dialect) -> Vec<Migration> {
     let own = match dialect {

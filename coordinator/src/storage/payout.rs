@@ -46,8 +46,8 @@ pub(crate) async fn earners(pool: &Pool, until: Timestamp) -> Result<Vec<Account
     rows.iter().map(|row| parsed(row, "id")).collect()
 }
 
-/// What an account earned before a time and was not paid yet, at most what it may spend: what it spent of its earnings
-/// is not paid. Counts its earnings; the account must be locked.
+/// What an account earned before a time from credits that were paid for, and was not paid yet: at most what it may spend, and of its
+/// credits, held ones included, those that were not granted. What it spent of its earnings is not paid. Counts its earnings; the account must be locked.
 async fn payable(
     conn: &mut Connection,
     account: AccountId,
@@ -55,19 +55,22 @@ async fn payable(
 ) -> Result<MicroCredits, StoreError> {
     ledger::count(conn, account).await?;
     let row = sqlx::query(
-        "SELECT CAST((SELECT COALESCE(SUM(amount), 0) FROM ledger_entries \
+        "SELECT CAST((SELECT COALESCE(SUM(amount - granted), 0) FROM ledger_entries \
           WHERE ledger = $1 AND kind = 'settle' AND created_at < $2) AS BIGINT) AS earned, \
+         CAST((SELECT COALESCE(SUM(amount - granted), 0) FROM balances WHERE ledger IN ($1, $3)) AS BIGINT) AS backed, \
          CAST((SELECT COALESCE(SUM(amount), 0) FROM ledger_entries \
           WHERE ledger = $1 AND kind IN ('payout', 'payout_return')) AS BIGINT) AS paid",
     )
     .bind(Book::Balance(account).to_string())
     .bind(until.unix_ms())
+    .bind(Book::Holds(account).to_string())
     .fetch_one(&mut *conn)
     .await
     .context("sum what an account earned")?;
     let unpaid = MicroCredits(integer(&row, "earned")? + integer(&row, "paid")?);
     let balance = ledger::balance_in(conn, account).await?;
-    Ok(unpaid.min(balance).max(MicroCredits::ZERO))
+    let backed = MicroCredits(integer(&row, "backed")?);
+    Ok(unpaid.min(balance).min(backed).max(MicroCredits::ZERO))
 }
 
 /// Takes what these accounts earned before `payout.until`, from `minimum` on, out of their balances. They must be

@@ -41,7 +41,7 @@ pub(crate) async fn delete_ended_before(
         Task::Inputs => ("input = '{}'", false),
         Task::Outputs => ("output = NULL", false),
         Task::Events => ("head = '[]'", true),
-        Task::Market | Task::Usage => return Ok(None),
+        Task::Market | Task::Usage | Task::Clock => return Ok(None),
     };
     let range = "completed_at > $1 AND completed_at <= $2";
     if events {

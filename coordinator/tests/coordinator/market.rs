@@ -111,8 +111,11 @@ async fn recommendations_fit_the_hardware_and_start_with_the_highest_demand() {
     };
     assert_eq!(slugs(&body), ["other", "small"], "models only, and what fits");
     let pool = network.sql().await;
-    let body = json!({"workload": "small", "input": {"text": "x"}});
-    assert_eq!(answer(network.call(Method::POST, "/jobs").json(&body)).await.0, 201);
+    let waits = |preferences: Value| {
+        let body = json!({"workload": "small", "input": {"text": "x"}, "preferences": preferences});
+        answer(network.call(Method::POST, "/jobs").json(&body))
+    };
+    assert_eq!(waits(json!({})).await.0, 201);
     sqlx::query(
         "INSERT INTO jobs (id, account_id, workload_id, workload_slug, status, input, priority, price, deadline, \
          created_at, completed_at) SELECT 'done', account_id, workload_id, workload_slug, 'completed', '{}', 0, 0, 0, \
@@ -121,8 +124,20 @@ async fn recommendations_fit_the_hardware_and_start_with_the_highest_demand() {
     .execute(&pool)
     .await
     .expect("a job that completed");
-    let (_, body) = open(&network, &path).await;
-    assert_eq!(slugs(&body), ["small", "other"]);
+    // No Island could serve these two, so no download would help.
+    assert_eq!(waits(json!({"regions": ["nowhere"]})).await.0, 201);
+    assert_eq!(waits(json!({"own": "only"})).await.0, 201);
+    let counted = async {
+        loop {
+            let (_, body) = open(&network, &path).await;
+            if slugs(&body) == ["small", "other"] && body["recommendations"][0]["queued_demand"] == 1 {
+                return body;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    // Counts are kept for fifty times what they cost.
+    let body = soon("the demand", counted).await;
     let best = body["recommendations"][0].clone();
     let url = best["model_url"].as_str().expect("address");
     assert!(url.starts_with("file:///") && url.ends_with("/m.gguf"), "{url}");

@@ -231,20 +231,25 @@ async fn credits_that_operators_move_are_counted_once() {
     let admin = Admin { network: &network, key: operator(&network).await.key };
     let mut island = Island::start(&network).await;
     network.served("echo").await;
+
+    let account = format!("/accounts/{}", network.consumer.id);
+    // What is deducted are the ten credits that it was granted, so what it spends was bought.
+    for (path, key, body) in [
+        ("deductions", "a", json!({"amount": 10, "reason": "a test"})),
+        ("grants", "b", json!({"amount": 7, "reason": "a test", "bought": true})),
+    ] {
+        for _ in 0..2 {
+            let request = admin.call(Method::POST, &format!("{account}/{path}")).header("Idempotency-Key", key);
+            assert!(request.json(&body).send().await.expect("an answer").status().is_success(), "{path}");
+        }
+    }
     let id = network.submit().await;
     let run = island.take().await;
     island.send(run.key, run.first_event, vec![token("a")]).await;
     island.end(run.key, run.first_event + 1, completed(1, 1)).await;
     assert_eq!(network.job(&id).await["status"], "completed");
-
-    let account = format!("/accounts/{}", network.consumer.id);
-    for (path, amount) in [("grants", 5.0), ("deductions", 2.0)] {
-        let body = json!({"amount": amount, "reason": "a test"});
-        for _ in 0..2 {
-            let request = admin.call(Method::POST, &format!("{account}/{path}")).header("Idempotency-Key", path);
-            assert!(request.json(&body).send().await.expect("an answer").status().is_success(), "{path}");
-        }
-    }
+    let grant = json!({"amount": 5, "reason": "a test"});
+    assert_eq!(admin.post(&format!("{account}/grants"), &grant).await.0, 200);
     let reason = json!({"reason": "a test"});
     for _ in 0..2 {
         assert_eq!(admin.post(&format!("/jobs/{id}/refund"), &reason).await.0, 200);
@@ -256,7 +261,7 @@ async fn credits_that_operators_move_are_counted_once() {
     }
     let page = page(address).await;
     for (kind, expected) in
-        [("grant", 5.0), ("deduct", 2.0), ("refund", 1.0), ("payout", 1.0), ("payout_return", 1.0)]
+        [("grant", 5.0), ("purchase", 7.0), ("deduct", 10.0), ("refund", 1.0), ("payout", 1.0), ("payout_return", 1.0)]
     {
         let sample = format!("island_coordinator_moved_credits_total{{kind=\"{kind}\"}}");
         assert_eq!(value(&page, &sample), Some(expected), "{page}");

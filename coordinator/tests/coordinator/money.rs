@@ -85,10 +85,70 @@ async fn statements_sum_what_was_spent_and_what_each_device_earned() {
     network.audit().await;
 }
 
+/// Replaces the consumer's credits, which were granted, by credits that it has paid for.
+async fn pay_for_credits(network: &Network, admin: &Admin<'_>) {
+    let account = format!("/accounts/{}", network.consumer.id);
+    for (verb, body) in [
+        ("deductions", json!({"amount": 10, "reason": "granted"})),
+        ("grants", json!({"amount": 10, "reason": "invoice 7", "bought": true})),
+    ] {
+        let (status, body) = admin.post(&format!("{account}/{verb}"), &body).await;
+        assert_eq!(status, 200, "{body}");
+    }
+}
+
+async fn paid_out(admin: &Admin<'_>) -> Value {
+    let (status, made) = admin.post("/payouts", &json!({"reason": "November"})).await;
+    assert_eq!(status, 201, "{made}");
+    made["data"]["payout"]["amount"].clone()
+}
+
+#[tokio::test]
+async fn granted_credits_are_earned_and_not_paid_out() {
+    let network = Network::start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let mut island = Island::start(&network).await;
+    run(&network, &mut island, None).await;
+    assert!((network.credits(&network.owner).await - 1.0).abs() < 1e-9, "they may be spent");
+    assert_eq!(paid_out(&admin).await, 0);
+    // Nine granted credits are spent before the first one that was paid for.
+    let grant = json!({"amount": 1, "reason": "invoice 7", "bought": true});
+    let path = format!("/accounts/{}/grants", network.consumer.id);
+    assert_eq!(admin.post(&path, &grant).await.0, 200);
+    for due in [0, 0, 0, 0, 0, 0, 0, 0, 0, 1] {
+        run(&network, &mut island, None).await;
+        assert_eq!(paid_out(&admin).await, due);
+    }
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn jobs_on_own_islands_cost_and_earn_nothing() {
+    let network = Network::start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let mut island = Island::start(&network).await;
+    let grant = json!({"amount": 5, "reason": "invoice 7", "bought": true});
+    let path = format!("/accounts/{}/grants", network.owner.id);
+    assert_eq!(admin.post(&path, &grant).await.0, 200);
+    for _ in 0..3 {
+        let body = json!({"workload": "echo", "input": {"prompt": "hello"}});
+        let request =
+            network.http.post(format!("{}/jobs", network.url)).bearer_auth(&network.owner.key).json(&body);
+        assert_eq!(answer(request).await.0, 201);
+        let run = island.take().await;
+        island.send(run.key, run.first_event, vec![token("a")]).await;
+        assert!(island.end(run.key, run.first_event + 1, completed(1, 1)).await.committed);
+    }
+    assert!((network.credits(&network.owner).await - 5.0).abs() < 1e-9);
+    assert_eq!(paid_out(&admin).await, 0);
+    network.audit().await;
+}
+
 #[tokio::test]
 async fn earnings_are_exported_once_and_confirmed_or_returned() {
     let network = Network::start().await;
     let admin = Admin { network: &network, key: operator(&network).await.key };
+    pay_for_credits(&network, &admin).await;
     let mut island = Island::start(&network).await;
     for _ in 0..3 {
         run(&network, &mut island, None).await;
@@ -156,6 +216,7 @@ async fn earnings_are_exported_once_and_confirmed_or_returned() {
 async fn what_an_owner_spent_of_its_earnings_is_not_paid_out() {
     let network = Network::start().await;
     let admin = Admin { network: &network, key: operator(&network).await.key };
+    pay_for_credits(&network, &admin).await;
     let mut island = Island::start(&network).await;
     for _ in 0..2 {
         run(&network, &mut island, None).await;
@@ -226,6 +287,7 @@ async fn a_closed_account_gets_no_credits() {
 async fn an_account_is_not_closed_while_a_payment_to_it_may_be_returned() {
     let network = Network::start().await;
     let admin = Admin { network: &network, key: operator(&network).await.key };
+    pay_for_credits(&network, &admin).await;
     let mut island = Island::start(&network).await;
     run(&network, &mut island, None).await;
     let left = signed(island.id, &island.key, ClaimVerb::Leave);

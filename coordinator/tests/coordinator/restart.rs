@@ -1,6 +1,6 @@
 //! A coordinator or a fabric that restarts.
 
-use std::io::ErrorKind;
+use std::{io::ErrorKind, time::Duration};
 
 use island_coordinator::{
     app::{App, BuildError},
@@ -9,6 +9,7 @@ use island_coordinator::{
 use island_daemon::chain::Chain;
 use island_testing::port::free_port;
 use reqwest::Method;
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +18,7 @@ use crate::{
     support::{
         database::ON_POSTGRES,
         island::{Island, completed, token},
-        network::{Event, Network},
+        network::{Event, Network, add_input},
         soon,
     },
 };
@@ -273,4 +274,45 @@ async fn an_address_in_use_is_reported_before_the_fabric_is_waited_for() {
     let (soft, hard) = (CancellationToken::new(), CancellationToken::new());
     let built = App::build(&network.config, Clock::System, soft, hard).await;
     assert!(matches!(built, Err(BuildError::Listen { .. })), "{built:?}");
+}
+
+/// Its input was never valid for the other version, and its price was agreed to for this one.
+#[tokio::test]
+async fn a_waiting_job_does_not_run_another_version() {
+    let mut network = Network::start().await;
+    let id = network.submit().await;
+    network.down().await;
+    add_input(&network.config, "words = { type = \"integer\" }");
+    network.up().await;
+    let ended = async {
+        loop {
+            let job = network.job(&id).await;
+            if job["completed_at"] != Value::Null {
+                return job;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let end = soon("the end of the job", ended).await;
+    assert_eq!((&end["status"], &end["error"]["code"]), (&json!("failed"), &json!("cargo_changed")), "{end}");
+    assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9, "the hold is released");
+    network.audit().await;
+}
+
+/// Prices and limits are not part of what runs: the job keeps its price.
+#[tokio::test]
+async fn a_waiting_job_survives_another_price() {
+    let mut network = Network::start().await;
+    let id = network.submit().await;
+    network.down().await;
+    let file = network.config.catalogue.dir.join("echo.toml");
+    let text = std::fs::read_to_string(&file).expect("read").replace("price_per_job = 1\n", "price_per_job = 5\n");
+    std::fs::write(&file, text).expect("write");
+    network.up().await;
+    let mut island = Island::start(&network).await;
+    let run = island.take().await;
+    assert_eq!(run.key.job_id.to_string(), id);
+    island.send(run.key, run.first_event, vec![token("a")]).await;
+    assert!(island.end(run.key, run.first_event + 1, completed(1, 1)).await.committed);
+    assert!((network.credits(&network.consumer).await - 9.0).abs() < 1e-9);
 }

@@ -1,5 +1,12 @@
 //! What remains of ended jobs, after a time and on request.
 
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, atomic::AtomicI64},
+};
+
+use island_coordinator::clock::Clock;
+use island_testing::port::free_port;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -168,4 +175,58 @@ async fn pages_follow_each_other_by_offset_and_by_the_last_entry() {
     }
     let (status, _) = answer(network.call(Method::GET, "/jobs?after=x")).await;
     assert_eq!(status, 400);
+}
+
+/// Otherwise anybody with one credit could fill the disk of a network.
+#[tokio::test]
+async fn the_input_of_a_job_that_never_ran_goes_with_it() {
+    let network = Network::start().await;
+    let cancel = async |id: &str| {
+        assert_eq!(answer(network.call(Method::DELETE, &format!("/jobs/{id}"))).await.0, 200);
+    };
+    let waited = network.submit().await;
+    cancel(&waited).await;
+    let mut island = Island::start(&network).await;
+    let ran = network.submit().await;
+    let run = island.take().await;
+    island.send(run.key, run.first_event, vec![token("a")]).await;
+    cancel(&ran).await;
+    let (ran, waited) = (network.job(&ran).await, network.job(&waited).await);
+    assert_eq!((&ran["input"], &ran["data_deleted_at"]), (&json!({"prompt": "hi", "max_tokens": 10}), &Value::Null), "{ran}");
+    assert_eq!(waited["input"], json!({}), "{waited}");
+    assert_eq!(waited["data_deleted_at"], waited["completed_at"]);
+}
+
+/// As after a hardware clock was set wrongly, before it is corrected.
+#[tokio::test]
+async fn a_clock_that_is_far_ahead_deletes_nothing() {
+    let metrics = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let mut network = Network::start_with(|config| config.http.metrics = Some(metrics)).await;
+    let mut island = Island::start(&network).await;
+    let id = run_one(&network, &mut island).await;
+    let sample = async |name: &str| {
+        let page = reqwest::get(format!("http://{metrics}/metrics")).await.expect("an answer");
+        let page = page.text().await.expect("text");
+        let line = page.lines().find_map(|line| line.strip_prefix(&format!("island_coordinator_{name} ")));
+        line.and_then(|value| value.parse::<f64>().ok())
+    };
+    let checked = async |since: i64| {
+        while sample("books_checked_timestamp_seconds").await.is_none_or(|at| at < since as f64 / 1e3) {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let now = Clock::System.now().unix_ms();
+    soon("a round of maintenance", checked(1)).await;
+    assert_eq!(sample("clock_trusted").await, Some(1.0));
+    network.down().await;
+    let ahead = now + 40 * DAY_MS;
+    network.up_at(Clock::Manual(Arc::new(AtomicI64::new(ahead)))).await;
+    soon("a round of maintenance", checked(ahead)).await;
+    assert_eq!(sample("clock_trusted").await, Some(0.0));
+    network.down().await;
+    network.up().await;
+    soon("a round of maintenance", checked(now)).await;
+    assert_eq!(sample("clock_trusted").await, Some(1.0));
+    let job = network.job(&id).await;
+    assert_eq!((&job["input"], &job["data_deleted_at"]), (&json!({"prompt": "hi", "max_tokens": 10}), &Value::Null), "{job}");
 }

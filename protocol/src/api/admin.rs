@@ -207,6 +207,22 @@ pub struct ChangeCredits {
     pub reason: String,
 }
 
+/// The body of `POST /admin/accounts/:id/grants`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct GrantCredits {
+    /// Credits, more than 0.
+    #[cfg_attr(feature = "openapi", schemars(extend("exclusiveMinimum" = 0, "maximum" = 1_000_000_000)))]
+    pub amount: MicroCredits,
+    /// Why, for the audit log.
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = 500)))]
+    pub reason: String,
+    /// Whether the account has paid for them. Owners who earn other credits may spend these and are not paid out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bought: bool,
+}
+
 /// The body of other actions of operators.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]

@@ -15,7 +15,7 @@ pub struct LedgerEntry {
     /// The entry.
     pub id: String,
     /// `grant`, `deduct`, `hold`, `settle` (paid, or earned by an Island of the account), `release`, `refund`, `payout` or
-    /// `payout_return`.
+    /// `payout_return`, `purchase`.
     pub kind: String,
     /// Which of the account's two balances changes: `balance` or `holds`.
     pub book: String,

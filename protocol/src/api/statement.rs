@@ -34,7 +34,7 @@ pub struct Statement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct StatementTotal {
-    /// `grant`, `deduct`, `refund`, `spent`, `earned`, `payout` or `payout_return`.
+    /// `grant`, `purchase`, `deduct`, `refund`, `spent`, `earned`, `payout` or `payout_return`.
     pub kind: String,
     /// Their sum; negative if credits left the account.
     pub amount: MicroCredits,

@@ -7,7 +7,7 @@ use island_protocol::api::{
 };
 
 use crate::{
-    args::{AccountQuotas, Accounts, ChangeCredits, CreateAccount, OnAccount, Paging, Why},
+    args::{AccountQuotas, Accounts, ChangeCredits, CreateAccount, GrantCredits, OnAccount, Paging, Why},
     commands::{quotas, select, statement},
     failure::Usage,
     output::{Column, Output, text},
@@ -28,8 +28,10 @@ pub(super) async fn run(command: Accounts, settings: &Settings, output: &Output)
     match command {
         Accounts::List(page) => list(&page, settings, output).await,
         Accounts::Create(wanted) => create(wanted, settings, output).await,
-        Accounts::Grant(wanted) => change(wanted, true, settings, output).await,
-        Accounts::Deduct(wanted) => change(wanted, false, settings, output).await,
+        Accounts::Grant(GrantCredits { change: wanted, bought }) => {
+            change(wanted, Some(bought), settings, output).await
+        }
+        Accounts::Deduct(wanted) => change(wanted, None, settings, output).await,
         Accounts::Suspend(wanted) => suspend(wanted, settings, output).await,
         Accounts::Resume(wanted) => resume(wanted, settings, output).await,
         Accounts::Quotas(wanted) => change_quotas(wanted, settings, output).await,
@@ -93,12 +95,20 @@ async fn create(wanted: CreateAccount, settings: &Settings, output: &Output) -> 
     Ok(())
 }
 
-async fn change(wanted: ChangeCredits, is_grant: bool, settings: &Settings, output: &Output) -> Result<()> {
+/// Grants credits, bought or not, or deducts them.
+async fn change(
+    wanted: ChangeCredits,
+    grant: Option<bool>,
+    settings: &Settings,
+    output: &Output,
+) -> Result<()> {
     let client = settings.client()?;
     let account = select::account(&client, &wanted.account).await?;
-    let body = admin::ChangeCredits { amount: wanted.amount, reason: wanted.reason };
-    let request =
-        if is_grant { client.grant_credits(account, &body) } else { client.deduct_credits(account, &body) };
+    let ChangeCredits { amount, reason, .. } = wanted;
+    let request = match grant {
+        Some(bought) => client.grant_credits(account, &admin::GrantCredits { amount, reason, bought }),
+        None => client.deduct_credits(account, &admin::ChangeCredits { amount, reason }),
+    };
     let answer = request.answer().await?;
     if output.is_json() {
         return output.json(&answer.body);

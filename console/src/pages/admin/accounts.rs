@@ -118,7 +118,9 @@ pub(super) async fn get(Operator(member): Operator, Path(id): Path<String>) -> R
     let quota_form = set_quotas(&id, &quotas);
     let own = OwnQuotas { account: quotas, key: Vec::new() };
     let action = |verb: &str| format!("{PAGE}/{}/{verb}", encoded(&id));
-    let change = |verb: &str, text: &str| change_credits(action(verb), t(text));
+    let bought = Field::new("bought", t("accounts.bought"), Kind::Check);
+    let grant = change_credits(action("grants"), t("accounts.grant"), Some(bought));
+    let deduct = change_credits(action("deductions"), t("accounts.deduct"), None).bad();
     let refund = Form::post(
         action("refund"),
         t("accounts.refund"),
@@ -133,8 +135,8 @@ pub(super) async fn get(Operator(member): Operator, Path(id): Path<String>) -> R
             Tile::new(t("ledger.opening"), Cell::Credits(statement.opening)),
         ]),
         Block::Columns(vec![
-            panel("accounts.grant", change("grants", "accounts.grant")),
-            panel("accounts.deduct", change("deductions", "accounts.deduct").bad()),
+            panel("accounts.grant", grant),
+            panel("accounts.deduct", deduct),
             panel("accounts.refund", refund),
         ]),
         Block::Panel(t("keys.title").to_owned(), vec![Block::Table(key_table(&id, &keys))]),
@@ -153,9 +155,10 @@ pub(super) async fn get(Operator(member): Operator, Path(id): Path<String>) -> R
 }
 
 /// Grants or deducts credits.
-fn change_credits(action: String, text: &str) -> Form {
-    let fields =
+fn change_credits(action: String, text: &str, origin: Option<Field>) -> Form {
+    let mut fields =
         vec![Field::amount("amount", t("accounts.amount")).required(), Field::reason(), idempotency_key()];
+    fields.extend(origin);
     Form::post(action, text, fields)
 }
 
@@ -291,7 +294,10 @@ async fn post_idempotent(
     back: &str,
     what: &str,
 ) -> Result<Response, ApiFailure> {
-    let body = json!({"amount": posted.number("amount"), "reason": posted.get("reason")});
+    let mut body = json!({"amount": posted.number("amount"), "reason": posted.get("reason")});
+    if posted.get("bought") == "true" {
+        body["bought"] = true.into();
+    }
     member.visit.api.post_with::<Data<IgnoredAny>>(path, &body, posted.idempotency()).await?;
     Ok(done(back, what))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{extract::State, http::HeaderMap};
 use island_protocol::{
-    api::admin::{AdminAction, ChangeCredits},
+    api::admin::{AdminAction, ChangeCredits, GrantCredits},
     credits::MicroCredits,
     problem::Code,
 };
@@ -64,7 +64,12 @@ async fn change(
 ) -> Answer {
     let is_grant = action == AdminAction::Grant;
     let key = IdempotencyKey::read(headers, if is_grant { GRANTS } else { DEDUCTIONS }, &fields)?;
-    let ChangeCredits { amount, reason } = fields.parse()?;
+    let GrantCredits { amount, reason, bought } = if is_grant {
+        fields.parse()?
+    } else {
+        let ChangeCredits { amount, reason } = fields.parse()?;
+        GrantCredits { amount, reason, bought: false }
+    };
     let account = named(api, account).await?.id;
     let context = api.execution.context();
     let now = context.clock.now();
@@ -81,7 +86,11 @@ async fn change(
     if is_grant {
         check_open(&mut tx, account).await?;
     }
-    let posting = if is_grant { Posting::grant(account, amount) } else { Posting::deduct(account, amount) };
+    let posting = match (is_grant, bought) {
+        (true, true) => Posting::purchase(account, amount),
+        (true, false) => Posting::grant(account, amount),
+        (false, _) => Posting::deduct(account, amount),
+    };
     // What it has earned is part of what it may spend.
     ledger::count(&mut tx, account).await?;
     if is_grant && ledger::balance_in(&mut tx, account).await? + amount > MAX_BALANCE {

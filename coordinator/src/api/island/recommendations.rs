@@ -13,7 +13,7 @@ use crate::{
     api::{Api, ApiError, query::Query},
     catalogue::Cargo,
     placement,
-    storage::market::{self, Demand, HOUR_MS},
+    storage::market::Demand,
 };
 
 /// The Cargos whose models an Island should download, highest demand first. Needs no key.
@@ -40,8 +40,7 @@ pub(in crate::api) async fn recommendations(
         cargos.filter(|cargo| placement::able(&cargo.spec, island).is_ok()).collect::<Vec<&Arc<Cargo>>>()
     });
     let able = able.ok_or_else(unknown)?;
-    let since = context.clock.now().plus_ms(-HOUR_MS);
-    let demand = market::demand(context.store.reader(), since).await?;
+    let demand = api.demands.get(context).await?;
     let wanted = |cargo: &Cargo| demand.get(&cargo.entry.slug).copied().unwrap_or_default();
     let found = able.into_iter().filter_map(|cargo| recommend(cargo, wanted(cargo)));
     Ok(Json(Recommendations { host_id, recommendations: sorted(found.collect()) }))

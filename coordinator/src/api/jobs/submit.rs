@@ -245,6 +245,7 @@ pub(in crate::api) fn new_job(
     };
     let (price, agreement) = price(cargo, &input, max_tokens)
         .map_err(|unreadable| ApiError::field(Code::InvalidInput, "audio", unreadable.to_string()))?;
+    let agreement = Agreement { version: Some(cargo.version().to_owned()), ..agreement };
     let timeout_ms = i64::try_from(limits.timeout_s.saturating_mul(1000)).unwrap_or(i64::MAX / 4);
     Ok(Job {
         id: JobId(Uuid::now_v7()),

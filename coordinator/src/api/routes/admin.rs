@@ -5,7 +5,7 @@ use island_protocol::{
         CancelledJob, Data, Page,
         admin::{
             AdminAccount, AdminHost, AnnotateHost, AuditEntry, CargoState, ChangeCredits, CreateAccount,
-            CreateNotice, CreatedAccount, Queue, Reason, RefundedJob,
+            CreateNotice, CreatedAccount, GrantCredits, Queue, Reason, RefundedJob,
         },
         key::{KeyView, RevokedKey, Scope},
         network::{NetworkNotices, Notice},
@@ -15,7 +15,7 @@ use island_protocol::{
     },
     problem::Code,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Routes, account, format, islands, slug, uuid};
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
         accounts, audit_log, cancel, cargos, credits, hosts, invitations, keys, maintenance, notices,
         payouts, queue, quotas, refund,
     },
+    api::body::RequestBody,
     openapi::operation::Operation,
     placement::reason_names,
 };
@@ -35,11 +36,15 @@ fn on_account(id: &'static str, summary: &'static str, scope: Scope) -> Operatio
         .fails(&[Code::AccountNotFound])
 }
 
-fn change(id: &'static str, summary: &'static str) -> Operation {
+fn change<T: RequestBody + schemars::JsonSchema>(
+    id: &'static str,
+    summary: &'static str,
+    example: Value,
+) -> Operation {
     on_account(id, summary, Scope::Write)
         .idempotent()
         .fails(&[Code::InsufficientCredits])
-        .takes::<ChangeCredits>(Some(json!({"amount": 25, "reason": "invoice 118"})))
+        .takes::<T>(Some(example))
         .answers::<Data<AdminAccount>>(200, "The account after the change")
 }
 
@@ -121,12 +126,20 @@ fn accounts_and_credits(routes: Routes) -> Routes {
         .post(
             "/admin/accounts/{id}/grants",
             credits::grant,
-            change("grantCredits", "Give an account credits"),
+            change::<GrantCredits>(
+                "grantCredits",
+                "Give an account credits",
+                json!({"amount": 25, "reason": "invoice 118", "bought": true}),
+            ),
         )
         .post(
             "/admin/accounts/{id}/deductions",
             credits::deduct,
-            change("deductCredits", "Take credits that an account may spend"),
+            change::<ChangeCredits>(
+                "deductCredits",
+                "Take credits that an account may spend",
+                json!({"amount": 25, "reason": "invoice 118"}),
+            ),
         )
         .post(
             "/admin/accounts/{id}/suspend",

@@ -83,8 +83,12 @@ impl Execution {
             tracing::warn!(%host, name = register.name, "two agents have this Island's identity; one of them is ignored");
             return Registered { duplicate: true, ..self.registered(version) };
         }
-        if let Err(error) = self.store_registration(register, now).await {
-            tracing::error!(%host, error = %Chain(&error), "registration not stored");
+        let begun = Instant::now();
+        if self.context.fleet.is_to_be_stored(register, begun) {
+            match self.store_registration(register, now).await {
+                Ok(()) => self.context.fleet.stored(register, begun),
+                Err(error) => tracing::error!(%host, error = %Chain(&error), "registration not stored"),
+            }
         }
         if kind != RegistrationKind::Repeated {
             self.unread.remove(host);

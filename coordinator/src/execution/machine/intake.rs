@@ -59,6 +59,15 @@ pub(super) struct Malformed {
     what: &'static str,
 }
 
+/// Maximum numbers of tokens of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TokenLimits {
+    /// Tokens that the input can have.
+    pub prompt: u64,
+    /// Requested tokens.
+    pub completion: Option<u64>,
+}
+
 /// Counts what was delivered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counter {
@@ -156,14 +165,19 @@ impl Counter {
         self.reported.min(self.text).min(max.unwrap_or(u64::MAX))
     }
 
-    /// Usage of a job. Completion tokens are those that were counted here; prompt tokens, fuel and the device are those
-    /// that the Island reported.
-    pub(super) fn usage(&self, claimed: Usage, max_tokens: Option<u64>) -> Usage {
+    /// Usage of a job: what is charged, counted in quotas and shown. Completion tokens are those that were counted here, and those of a
+    /// withheld `stop_text`; prompt tokens are those that the Island reported, within what the input can have.
+    pub(super) fn usage(&self, claimed: Usage, limits: TokenLimits, stop_text: Option<&str>) -> Usage {
         // After a restart the Island's figure for the whole reply is more exact than what was counted since.
         let reported =
             if self.is_partial { self.reported.max(claimed.completion_tokens) } else { self.reported };
-        let completion = Self { reported, ..*self }.tokens(max_tokens);
-        let tokens = Usage::tokens(claimed.prompt_tokens.min(u64::from(u32::MAX)), completion);
+        let delivered = Self { reported, ..*self }.tokens(limits.completion);
+        let withheld = stop_text.map_or(0, |text| {
+            let most = (text.len() as u64).max(1);
+            claimed.completion_tokens.saturating_sub(delivered).clamp(1, most)
+        });
+        let completion = delivered.saturating_add(withheld).min(limits.completion.unwrap_or(u64::MAX));
+        let tokens = Usage::tokens(claimed.prompt_tokens.min(limits.prompt), completion);
         let device = claimed.device.filter(|device| is_device(device));
         let reasoning_tokens = self.reasoning.min(completion);
         let details = (reasoning_tokens > 0).then_some(CompletionTokensDetails { reasoning_tokens });
@@ -215,6 +229,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const LIMITS: TokenLimits = TokenLimits { prompt: 1_000, completion: None };
 
     fn token(content: &str, count: u32) -> AttemptEvent {
         AttemptEvent::token(content.to_owned(), count)
@@ -282,6 +298,24 @@ mod tests {
         assert_eq!(failure.message.chars().count(), MAX_MESSAGE);
     }
 
+    proptest! {
+        #[test]
+        fn claims_are_clamped_to_what_is_possible(
+            prompt in any::<u64>(), completion in any::<u64>(), stop in prop::option::of(".{0,20}"), most in any::<Option<u64>>(),
+        ) {
+            let mut counter = Counter::default();
+            counter.take(token("twelve bytes", 3)).expect("well formed");
+            let limits = TokenLimits { prompt: 1_026, completion: most };
+            let claimed = Usage { prompt_tokens: prompt, completion_tokens: completion, ..Usage::default() };
+            let usage = counter.usage(claimed, limits, stop.as_deref());
+            let withheld = stop.as_ref().map_or(0, |stop| (stop.len() as u64).max(1));
+            prop_assert!(usage.prompt_tokens <= 1_026);
+            prop_assert!(usage.completion_tokens <= (3 + withheld).min(most.unwrap_or(u64::MAX)));
+            prop_assert!(stop.is_none() || most.is_some_and(|most| most < 4) || usage.completion_tokens > 3);
+            prop_assert_eq!(usage.total_tokens, usage.prompt_tokens + usage.completion_tokens);
+        }
+    }
+
     #[test]
     fn a_result_counts_as_output() {
         let mut counter = Counter::default();
@@ -312,7 +346,7 @@ mod tests {
             stop_text: None,
         };
         counter.take(AttemptEvent::Ended { outcome }).expect("valid");
-        assert_eq!(counter.usage(Usage::tokens(1, 9), None).completion_tokens, 9);
+        assert_eq!(counter.usage(Usage::tokens(1, 9), LIMITS, None).completion_tokens, 9);
     }
 
     #[test]
@@ -320,7 +354,7 @@ mod tests {
         let log: Vec<_> = (1..=3).map(|n| Numbered { n, event: JobEvent::token("word ".into()) }).collect();
         let counter = Counter::of_log(&log);
         assert_eq!(counter.tokens(None), 3);
-        assert_eq!(counter.usage(Usage::tokens(1, 5), None).completion_tokens, 5);
-        assert_eq!(counter.usage(Usage::tokens(1, 500), None).completion_tokens, 15);
+        assert_eq!(counter.usage(Usage::tokens(1, 5), LIMITS, None).completion_tokens, 5);
+        assert_eq!(counter.usage(Usage::tokens(1, 500), LIMITS, None).completion_tokens, 15);
     }
 }

@@ -107,6 +107,8 @@ pub(in crate::execution) enum Effect {
     Compare { host: HostId, run: Run },
     /// Counts how an Island treated an attempt.
     Observe { host: HostId, conduct: Conduct },
+    /// An Island reports that a file of the Cargo has another hash than its entry states.
+    ReportFile { host: HostId, message: String },
     /// Counts an attempt that was taken away from its Island.
     CountLoss(Loss),
 }

@@ -1,6 +1,7 @@
 //! What a job costs, by what was delivered, and which Islands earn it.
 //!
-//! A completed job costs its price, or the price of its tokens where these have prices. A job that fails by an Island's fault costs nothing. Any other end costs a share of
+//! A completed job costs its price, or the price of its tokens where these have prices: of its prompt, which was computed, of reasoning
+//! and of stop texts, whether or not an answer followed. A job that fails by an Island's fault costs nothing. Any other end costs a share of
 //! the price: at least half of it once output was delivered, because a consumer who has read what was wanted could
 //! otherwise end every job himself and pay a fraction. Where tokens have prices, such an end costs the tokens that were
 //! delivered.
@@ -29,8 +30,10 @@ pub(super) enum Ending {
 pub(super) struct Delivery {
     /// Whether the consumer may have seen part of the result.
     pub has_output: bool,
-    /// Whether the result is a text of which nothing was delivered.
-    pub is_empty_text: bool,
+    /// Whether the result is an empty text: nothing was delivered, no reasoning, and no stop text ended it.
+    pub is_empty: bool,
+    /// Whether the prompt was computed, and not only counted.
+    pub has_prompt: bool,
     /// Tokens of the prompt, as the Island reports them, within what the input can have.
     pub prompt_tokens: u64,
     /// Model tokens delivered.
@@ -67,9 +70,9 @@ fn charge_tokens(tariff: &Tariff, ending: Ending, delivery: &Delivery) -> MicroC
         MicroCredits(tariff.base.0.saturating_add(tariff.tokens.of(delivery.prompt_tokens, output).0))
     };
     let cost = match ending {
-        Ending::Completed if !delivery.is_empty_text => of(delivery.tokens),
+        Ending::Completed if delivery.has_prompt || !delivery.is_empty => of(delivery.tokens),
         Ending::Cancelled | Ending::OwnFault if delivery.has_output => of(delivery.tokens),
-        // The prompt may have been read.
+        // The prompt may have been computed.
         Ending::Cancelled => charge_job(of(0).min(tariff.held), ending, delivery),
         Ending::Completed | Ending::OwnFault | Ending::NetworkFault => MicroCredits::ZERO,
     };
@@ -79,7 +82,7 @@ fn charge_tokens(tariff: &Tariff, ending: Ending, delivery: &Delivery) -> MicroC
 fn charge_job(price: MicroCredits, ending: Ending, delivery: &Delivery) -> MicroCredits {
     let half = MicroCredits(price.0 / 2);
     match ending {
-        Ending::Completed if !delivery.is_empty_text => price,
+        Ending::Completed if !delivery.is_empty => price,
         Ending::Cancelled | Ending::OwnFault if delivery.has_output => {
             let tokens = delivery.max_tokens.map(|max| price.share(delivery.tokens, max));
             tokens.unwrap_or(half).max(half)
@@ -116,12 +119,19 @@ mod tests {
     use super::*;
 
     fn delivery() -> impl Strategy<Value = Delivery> {
-        (any::<(bool, bool)>(), any::<[u64; 2]>(), any::<Option<u64>>(), 0_u64..100_000, 1_u64..100_000)
+        (any::<(bool, bool, bool)>(), any::<[u64; 2]>(), any::<Option<u64>>(), 0_u64..100_000, 1_u64..100_000)
             .prop_map(
-                |((has_output, is_empty_text), [prompt_tokens, tokens], max_tokens, executed, limit)| {
+                |(
+                    (has_output, is_empty, has_prompt),
+                    [prompt_tokens, tokens],
+                    max_tokens,
+                    executed,
+                    limit,
+                )| {
                     Delivery {
                         has_output,
-                        is_empty_text,
+                        is_empty,
+                        has_prompt,
                         prompt_tokens,
                         tokens,
                         max_tokens,
@@ -175,10 +185,21 @@ mod tests {
 
         #[test]
         fn delivered_output_costs_at_least_half_unless_an_island_fails(price in 0_i64..10_000_000, delivery in delivery()) {
-            let delivery = Delivery { has_output: true, is_empty_text: false, ..delivery };
+            let delivery = Delivery { has_output: true, is_empty: false, ..delivery };
             for ending in [Ending::Completed, Ending::Cancelled, Ending::OwnFault] {
                 prop_assert!(charge(&whole(price), ending, &delivery).0 >= price / 2);
             }
+        }
+
+        /// Reasoning without an answer, and a verdict that a stop text names, are results.
+        #[test]
+        fn completed_computation_is_never_free(tariff in tariff(), delivery in delivery()) {
+            let has_prompt = !tariff.tokens.is_zero();
+            let is_empty = delivery.is_empty && has_prompt;
+            let delivery = Delivery { is_empty, has_prompt, prompt_tokens: delivery.prompt_tokens.max(1), ..delivery };
+            let charged = charge(&tariff, Ending::Completed, &delivery);
+            let is_priced = if tariff.tokens.is_zero() { true } else { tariff.tokens.price_per_1k_input.0 > 0 };
+            prop_assert!(!is_priced || charged > MicroCredits::ZERO || tariff.held == MicroCredits::ZERO, "{charged}");
         }
 
         #[test]
@@ -200,7 +221,8 @@ mod tests {
     fn some_output() -> Delivery {
         Delivery {
             has_output: true,
-            is_empty_text: false,
+            is_empty: false,
+            has_prompt: true,
             prompt_tokens: 0,
             tokens: 0,
             max_tokens: None,
@@ -210,8 +232,8 @@ mod tests {
     }
 
     #[test]
-    fn a_completed_job_without_text_and_output_costs_nothing() {
-        let nothing = Delivery { has_output: false, is_empty_text: true, ..some_output() };
+    fn a_job_for_which_nothing_was_computed_is_free() {
+        let nothing = Delivery { has_output: false, is_empty: true, has_prompt: false, ..some_output() };
         assert_eq!(charge(&whole(7), Ending::Completed, &nothing), MicroCredits::ZERO);
         assert_eq!(charge(&by_tokens(7, 1, 1, 1), Ending::Completed, &nothing), MicroCredits::ZERO);
     }

@@ -1,4 +1,5 @@
 use island_protocol::{
+    cargo::TokenPrices,
     event::{AttemptEvent, Image, Numbered},
     ids::{AccountId, JobId},
     time::Timestamp,
@@ -705,4 +706,171 @@ proptest! {
         prop_assert!(is_running || charged == MicroCredits::ZERO);
         prop_assert_ne!(by_consumer.end.error, by_operator.end.error);
     }
+}
+
+/// A chat whose tokens have prices, with this stop text.
+fn priced_chat(stop: &str) -> Job {
+    let input = json!({"messages": [{"role": "user", "content": "hi"}], "stop": stop});
+    let tokens =
+        TokenPrices { price_per_1k_input: MicroCredits(1_000), price_per_1k_output: MicroCredits(1_000) };
+    let agreement = crate::job::Agreement { token_prices: tokens, ..crate::job::Agreement::default() };
+    Job { input: input.as_object().expect("object").clone(), agreement, ..job() }
+}
+
+/// The end of a job that delivered `events` and completed without an answer.
+fn completed_empty(job: Job, events: Vec<AttemptEvent>, usage: Usage, stop_text: Option<&str>) -> EndWrite {
+    let mut driven = Driven::of(job);
+    driven.step(Input::Begin);
+    let key = driven.run_on(host(1));
+    let stop_text = stop_text.map(str::to_owned);
+    let output = Some(json!(""));
+    let finish_reason = Some(FinishReason::Stop);
+    let ended =
+        AttemptEvent::Ended { outcome: Outcome::Completed { usage, output, finish_reason, stop_text } };
+    let first = driven.machine.transcript.log().next();
+    let events =
+        (first..).zip(events.into_iter().chain([ended])).map(|(n, event)| Numbered { n, event }).collect();
+    let output = Output { v: FABRIC_VERSION, key, events };
+    end(&driven.step(Input::Output { host: host(1), output, reply: None })).clone()
+}
+
+#[test]
+fn reasoning_without_an_answer_costs_its_tokens() {
+    let thought = AttemptEvent::Token {
+        content: "hm, ".into(),
+        count: 1,
+        reasoning: true,
+        logprobs: Vec::new(),
+        call: None,
+    };
+    for (job, price) in [(priced_chat("no"), 13), (job(), 1_000_000)] {
+        let end = completed_empty(job, vec![thought.clone(); 3], Usage::tokens(10, 3), None);
+        assert_eq!(end.end.usage.credits_used, Some(MicroCredits(price)));
+    }
+}
+
+#[test]
+fn a_verdict_by_a_stop_text_costs_prompt_and_text() {
+    for (job, price) in [(priced_chat("yes"), 11), (Job { price: MicroCredits(7), ..priced_chat("yes") }, 7)]
+    {
+        let end = completed_empty(job, Vec::new(), Usage::tokens(10, 0), Some("yes"));
+        assert_eq!(end.end.usage.credits_used, Some(MicroCredits(price)));
+        assert_eq!(end.end.usage.completion_tokens, 1);
+    }
+}
+
+#[test]
+fn a_prompt_is_charged_though_no_reply_follows() {
+    let end = completed_empty(priced_chat("yes"), Vec::new(), Usage::tokens(10, 0), None);
+    assert_eq!(end.end.usage.credits_used, Some(MicroCredits(10)));
+}
+
+#[test]
+fn counting_the_tokens_of_a_prompt_is_free() {
+    let mut job = priced_chat("yes");
+    job.input.insert("count_tokens".into(), json!(true));
+    let end = completed_empty(job, Vec::new(), Usage::tokens(10, 0), None);
+    assert_eq!(end.end.usage.credits_used, Some(MicroCredits::ZERO));
+}
+
+#[test]
+fn claimed_prompt_tokens_are_clamped_in_every_figure() {
+    let end = completed_empty(priced_chat("yes"), Vec::new(), Usage::tokens(1_000_000_000, 0), None);
+    let usage = &end.end.usage;
+    assert!(usage.prompt_tokens < 2_000 && usage.total_tokens == usage.prompt_tokens, "{usage:?}");
+    assert_eq!(usage.credits_used, Some(MicroCredits(usage.prompt_tokens as i64)));
+    let Some(JobEvent::Done { usage: shown, .. }) = end.events.last().map(|last| &last.event) else {
+        panic!("the end is shown");
+    };
+    assert_eq!(shown, usage);
+}
+
+/// A catalogue with the same Cargo on two engines: the output of one is its program's, that of the other the engine's.
+fn with_outputs(runtime: &str) -> Arc<Cargo> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = if runtime == "wasm" {
+        "sandbox_tier = \"restricted\"\nmodel_url = \"https://example.org/a.wasm\""
+    } else {
+        ""
+    };
+    let text = format!(
+        "slug = \"count\"\nname = \"Count\"\ndescription = \"Counts.\"\ncategory = \"utility\"\nruntime_type = \"{runtime}\"\n\
+         price_per_job = 1\nrequired_vram_mb = 0\nrequired_ram_mb = 64\n{own}\n[limits]\ntimeout_s = 60\n\
+         [input_schema]\ntype = \"object\"\n[output_schema]\ntype = \"object\"\nrequired = [\"count\"]\n\
+         [example]\ninput = {{}}\noutput = {{ count = 1 }}\n"
+    );
+    std::fs::write(folder.path().join("count.toml"), text).expect("write a Cargo");
+    let catalogue = crate::catalogue::Catalogue::load(folder.path(), false).expect("a valid catalogue");
+    catalogue.get("count").expect("the Cargo").clone()
+}
+
+/// Ends the attempt of an Island with this output.
+fn end_with(driven: &mut Driven, island: HostId, key: AttemptKey, output: Value) -> Vec<Effect> {
+    let outcome = Outcome::Completed {
+        usage: Usage::default(),
+        output: Some(output),
+        finish_reason: None,
+        stop_text: None,
+    };
+    let n = driven.machine.transcript.log().next();
+    let events = vec![Numbered { n, event: AttemptEvent::Ended { outcome } }];
+    driven.step(Input::Output {
+        host: island,
+        output: Output { v: FABRIC_VERSION, key, events },
+        reply: None,
+    })
+}
+
+fn marked(effects: &[Effect]) -> Vec<HostId> {
+    let failed = |effect: &Effect| match effect {
+        Effect::Observe { host, conduct: Conduct::Failed } => Some(*host),
+        _ => None,
+    };
+    effects.iter().filter_map(failed).collect()
+}
+
+#[test]
+fn an_invalid_output_of_a_program_is_the_jobs_fault() {
+    let mut driven = Driven::new();
+    driven.machine.cargo = Some(with_outputs("wasm"));
+    driven.step(Input::Begin);
+    let key = driven.run_on(host(1));
+    let effects = end_with(&mut driven, host(1), key, json!({}));
+    assert_eq!(end(&effects).end.error.as_ref().map(|error| error.code.as_str()), Some("invalid_output"));
+    assert_eq!(marked(&effects), [], "one run, and no mark");
+}
+
+#[test]
+fn only_a_valid_output_contradicts_an_invalid_one() {
+    for (second, is_contradicted) in [(json!({}), false), (json!({"count": 1}), true)] {
+        let mut driven = Driven::new();
+        driven.machine.cargo = Some(with_outputs("llmcpp"));
+        driven.step(Input::Begin);
+        let key = driven.run_on(host(1));
+        let effects = end_with(&mut driven, host(1), key, json!({}));
+        assert!(
+            matches!(effects[..], [Effect::Write(Write::Attempt(_))]),
+            "another Island is tried: {effects:?}"
+        );
+        driven.committed();
+        let key = driven.run_on(host(2));
+        let effects = end_with(&mut driven, host(2), key, second);
+        assert_eq!(end(&effects).status == JobStatus::Completed, is_contradicted);
+        let expected = if is_contradicted { vec![host(1)] } else { Vec::new() };
+        assert_eq!(marked(&effects), expected);
+    }
+}
+
+#[test]
+fn a_waiting_job_ends_if_its_cargo_was_replaced() {
+    let waiting = Job { status: JobStatus::Pending, ..job() };
+    let start = Instant::now();
+    let now = Now { instant: start, wall: Timestamp::from_unix_ms(WALL_MS) };
+    let log = Arc::new(Log::new(waiting.head.clone()));
+    let mut machine = Machine::resumed(waiting, log, None, TERMS, now);
+    machine.forbid_other_versions();
+    let effects = machine.step(Input::Begin, now);
+    let end = end(&effects);
+    assert_eq!(end.end.error.as_ref().map(|error| error.code.as_str()), Some("cargo_changed"));
+    assert_eq!((end.end.usage.credits_used, end.shares.len()), (Some(MicroCredits::ZERO), 0));
 }

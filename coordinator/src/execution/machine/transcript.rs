@@ -7,7 +7,7 @@ use island_protocol::{
     job::{Outcome, Usage},
 };
 
-use super::intake::{self, Counter, Malformed, Taken};
+use super::intake::{self, Counter, Malformed, Taken, TokenLimits};
 use crate::execution::log::Log;
 
 /// The events of one job.
@@ -99,8 +99,8 @@ impl Transcript {
     }
 
     /// Usage of the job; see [`Counter::usage`].
-    pub(super) fn usage(&self, claimed: Usage, max_tokens: Option<u64>) -> Usage {
-        self.counter.usage(claimed, max_tokens)
+    pub(super) fn usage(&self, claimed: Usage, limits: TokenLimits, stop_text: Option<&str>) -> Usage {
+        self.counter.usage(claimed, limits, stop_text)
     }
 
     /// The log with further events, which are not appended yet.

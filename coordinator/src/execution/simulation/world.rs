@@ -1110,6 +1110,7 @@ impl World {
                     running.log.append_end(end);
                 }
             }
+            Effect::ReportFile { .. } => {}
             Effect::CountLoss(_) => self.check_offered(index, job),
             Effect::RecordStart { key, .. } => {
                 // Such writes wait for others.

@@ -54,7 +54,9 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     let mut tx = store.begin_locked([job.account]).await?;
     let ended = sqlx::query(
         "UPDATE jobs SET status = $4, completed_at = $5, started_at = $6, output = $7, usage = $8, error_code = $9, \
-         error_message = $10, placed_at = $12, first_output_at = $13 \
+         error_message = $10, placed_at = $12, first_output_at = $13, \
+         input = CASE WHEN $14 = 1 THEN '{}' ELSE input END, \
+         data_deleted_at = CASE WHEN $14 = 1 THEN $5 ELSE data_deleted_at END \
          WHERE id = $1 AND attempt = $2 AND epoch = $3 AND coordinator_id = $11 \
          AND status IN ('submitted', 'pending', 'queued', 'running') \
          RETURNING api_key_id, (SELECT COUNT(*) FROM quotas q \
@@ -74,6 +76,8 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     .bind(ending.coordinator.to_string())
     .bind(job.times.placed_at.map(Timestamp::unix_ms))
     .bind(job.times.first_output_at.map(Timestamp::unix_ms))
+    // Nobody has paid for keeping the input of a job that no Island took.
+    .bind(i64::from(job.times.placed_at.is_none() && ending.status != JobStatus::Completed))
     .fetch_optional(&mut *tx)
     .await
     .context("end a job")?;

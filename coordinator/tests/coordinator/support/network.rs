@@ -181,8 +181,13 @@ impl Network {
 
     /// Starts the coordinator inside this process, also after [`Self::down`] or [`Self::kill`].
     pub(crate) async fn up(&mut self) {
+        self.up_at(Clock::System).await;
+    }
+
+    /// Starts the coordinator with this clock.
+    pub(crate) async fn up_at(&mut self, clock: Clock) {
         (self.soft, self.hard) = (CancellationToken::new(), CancellationToken::new());
-        let built = App::build(&self.config, Clock::System, self.soft.clone(), self.hard.clone()).await;
+        let built = App::build(&self.config, clock, self.soft.clone(), self.hard.clone()).await;
         let app = built.unwrap_or_else(|error| panic!("{}", island_daemon::chain::Chain(&error)));
         self.url = format!("http://{}/api/v1", app.address().expect("address"));
         self.running = Some(tokio::spawn(app.run()));
@@ -316,7 +321,8 @@ impl Network {
     }
 }
 
-async fn account(store: &Store, email: &str, credits: i64) -> Account {
+/// Adds an account with this number of granted credits.
+pub(crate) async fn account(store: &Store, email: &str, credits: i64) -> Account {
     let now = Clock::System.now();
     let credits = MicroCredits::from_credits(credits);
     let id = create_account(store, email, false, credits, now).await.expect("account");
