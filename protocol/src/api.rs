@@ -29,7 +29,7 @@ use crate::{
     credits::MicroCredits,
     host::{Capabilities, ControlState},
     ids::{AccountId, HostId, JobId, Nonce, Slug},
-    job::{JobStatus, Usage},
+    job::{JobStatus, Usage, present},
     preferences::Preferences,
     time::Timestamp,
 };
@@ -155,7 +155,8 @@ pub struct JobView {
     /// The input as stored.
     pub input: Map<String, Value>,
     /// The joined tokens for text Cargos, otherwise a value that matches the Cargo's output schema.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<Value>"))]
     pub output: Option<Value>,
     /// Resources used and credits charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     chat::{CallDelta, TokenLogprob},
-    job::{FinishReason, Outcome, Usage},
+    job::{FinishReason, Outcome, Usage, present},
 };
 
 /// Added to the number of a job's end where events before it were lost with the coordinator and the Island that had them: no consumer has
@@ -140,7 +140,8 @@ pub enum JobEvent {
         /// Resources used and credits charged.
         usage: Usage,
         /// The result, if it is not the joined tokens.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+        #[cfg_attr(feature = "openapi", schemars(with = "Option<Value>"))]
         output: Option<Value>,
         /// Why the reply ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -192,5 +193,33 @@ impl JobEvent {
     /// Returns whether a consumer of this event has received part of the result, so that the job cannot be rerun unnoticed.
     pub fn is_output(&self) -> bool {
         matches!(self, Self::Token { .. } | Self::Image(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_result_that_is_null_survives_the_wire() {
+        let outcome = |output| Outcome::Completed {
+            usage: Usage::default(),
+            output,
+            finish_reason: None,
+            stop_text: None,
+        };
+        for output in [None, Some(Value::Null), Some(json!([]))] {
+            let event = Numbered { n: 1, event: AttemptEvent::Ended { outcome: outcome(output.clone()) } };
+            let read: Numbered<AttemptEvent> =
+                serde_json::from_str(&serde_json::to_string(&event).expect("JSON")).expect("an event");
+            assert_eq!(read, event);
+            let done =
+                JobEvent::Done { usage: Usage::default(), output, finish_reason: None, stop_text: None };
+            let read: JobEvent =
+                serde_json::from_str(&serde_json::to_string(&done).expect("JSON")).expect("an event");
+            assert_eq!(read, done);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Jobs: their states, usage, and outcomes of attempts.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use strum::VariantArray;
 
@@ -227,7 +227,7 @@ pub enum Outcome {
         /// Usage; `credits_used` is absent here.
         usage: Usage,
         /// The result, if it is not the joined tokens.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
         output: Option<Value>,
         /// Why the reply ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -244,6 +244,11 @@ pub enum Outcome {
         #[serde(default)]
         usage: Usage,
     },
+}
+
+/// Reads a value that is there, null among them, which serde reads as none.
+pub(crate) fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 impl Outcome {

@@ -10,7 +10,8 @@
 //! | `done` | `usage` | the usage; later lines are ignored |
 //! | `error` | `message`, `code` (`invalid_input`) | the job's failure, whatever the exit code |
 //!
-//! Other lines go to the debug log: a job must not fail because its program prints something else.
+//! Other lines go to the debug log: a job must not fail because its program prints something else. A line of one of these types whose fields
+//! cannot be read ends the job: without it, the output would be incomplete.
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,7 @@ use island_protocol::{
     event::Image,
     job::{Failure, FailureCode, Outcome, Usage},
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{job::EventSink, log::JobLog};
@@ -32,6 +33,10 @@ const SHOWN_BYTES: usize = 200;
 const SHOWN_STRAYS: u32 = 20;
 /// Maximum length of messages and status names, in characters.
 const MAX_MESSAGE: usize = 1000;
+/// Maximum depth of a result: the messages that carry it add some levels, and their parser allows 127.
+const MAX_DEPTH: usize = 100;
+/// The byte order mark in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How the program ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,11 +61,13 @@ enum Line {
     Error(Complaint),
 }
 
-/// The type of a line.
-#[derive(Deserialize)]
-struct Kind<'a> {
-    #[serde(rename = "type", borrow)]
-    name: Cow<'a, str>,
+/// Why a line is not used.
+#[derive(Debug)]
+enum Unusable {
+    /// It has no known type, so the program wrote it for others.
+    Stray,
+    /// It has a known type, and this is wrong with the rest.
+    Invalid(String),
 }
 
 #[derive(Debug, Deserialize)]
@@ -104,38 +111,123 @@ struct Complaint {
 impl Line {
     /// Parses the fields of a line after its type: results and images are large, and an enum that finds its tag among its fields buffers
     /// all of them first.
-    fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
-        // Compared as a whole, not string by string.
-        let line = str::from_utf8(line).map_err(serde::de::Error::custom)?;
-        let name = match kind_in_front(line) {
-            Some(name) => Cow::Borrowed(name),
-            None => serde_json::from_str::<Kind<'_>>(line)?.name,
+    fn parse(line: &[u8]) -> Result<Self, Unusable> {
+        let name = kind(line).ok_or(Unusable::Stray)?;
+        let parsed = match name.as_ref() {
+            b"status" => fields(line).map(Self::Status),
+            b"token" => fields(line).map(Self::Token),
+            b"progress" => fields(line).map(Self::Progress),
+            b"image" => fields(line).map(Self::Image),
+            b"result" => fields(line).and_then(within_depth).map(Self::Result),
+            b"done" => fields(line).map(Self::Done),
+            b"error" => fields(line).map(Self::Error),
+            _ => return Err(Unusable::Stray),
         };
-        match name.as_ref() {
-            "status" => serde_json::from_str(line).map(Self::Status),
-            "token" => serde_json::from_str(line).map(Self::Token),
-            "progress" => serde_json::from_str(line).map(Self::Progress),
-            "image" => serde_json::from_str(line).map(Self::Image),
-            "result" => serde_json::from_str(line).map(Self::Result),
-            "done" => serde_json::from_str(line).map(Self::Done),
-            "error" => serde_json::from_str(line).map(Self::Error),
-            _ => Err(serde::de::Error::custom("unknown type of line")),
-        }
+        let name = String::from_utf8_lossy(&name);
+        parsed.map_err(|reason| Unusable::Invalid(shortened(&format!("{name}: {reason}"))))
     }
 }
 
-/// The type of a line that begins with it, as nearly all do; then nothing else has to be parsed to find it.
-fn kind_in_front(line: &str) -> Option<&str> {
-    let value = ["{", "\"type\"", ":", "\""]
-        .into_iter()
-        .try_fold(line, |rest, next| rest.trim_start().strip_prefix(next))?;
-    let (name, _) = value.split_once('"')?;
-    (!name.contains('\\')).then_some(name)
+/// Returns the type of a line that begins as an object does. The rest may be invalid: a line must not count as one without a type because
+/// of a number elsewhere in it.
+fn kind(line: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+    if line.first() != Some(&b'{') {
+        return None;
+    }
+    let (mut at, mut depth) = (0, 0_usize);
+    // Whether the last string of the outermost object is `type`, and whether a colon follows it.
+    let (mut is_name, mut is_value) = (false, false);
+    while let Some(&byte) = line.get(at) {
+        at += 1;
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            // Single quotes are those of Python.
+            b'"' | b'\'' => {
+                let start = at;
+                at = string_end(line, start, byte);
+                if depth == 1 {
+                    let text = unescaped(&line[start..at]);
+                    if is_value {
+                        return Some(text);
+                    }
+                    is_name = *text == *b"type";
+                }
+                at += 1;
+            }
+            b':' if depth == 1 => is_value = is_name,
+            _ if byte.is_ascii_whitespace() => {}
+            _ => (is_name, is_value) = (false, false),
+        }
+    }
+    None
+}
+
+/// Returns the position of the `quote` that ends the string from `start`, or the end of the line.
+fn string_end(line: &[u8], start: usize, quote: u8) -> usize {
+    let mut at = start;
+    while let Some(next) = line.get(at..).and_then(|rest| memchr::memchr2(quote, b'\\', rest)) {
+        at += next;
+        if line[at] == quote {
+            return at;
+        }
+        at += 2;
+    }
+    line.len()
+}
+
+fn unescaped(string: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'\\', string).is_none() {
+        return Cow::Borrowed(string);
+    }
+    let quoted = [b"\"", string, b"\""].concat();
+    serde_json::from_slice(&quoted)
+        .map_or(Cow::Borrowed(string), |text: String| Cow::Owned(text.into_bytes()))
+}
+
+/// Parses the fields of a line, or returns why they are invalid.
+fn fields<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
+    if line.starts_with(BYTE_ORDER_MARK) {
+        return Err("a byte order mark is before the object".to_owned());
+    }
+    // Compared as a whole, not string by string.
+    let line =
+        str::from_utf8(line).map_err(|error| format!("byte {} is not UTF-8", error.valid_up_to() + 1))?;
+    serde_json::from_str(line).map_err(|error| reason(&error, line))
+}
+
+/// The reason of `error`, with its position in `line`.
+fn reason(error: &serde_json::Error, line: &str) -> String {
+    let rest = line.get(error.column().saturating_sub(1)..).unwrap_or_default();
+    if let Some(name) = ["NaN", "Infinity"].into_iter().find(|name| rest.starts_with(name)) {
+        return format!("{name} is not JSON");
+    }
+    let text = error.to_string();
+    // A line has one line.
+    let what = text.split_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+    format!("{what} at byte {}", error.column())
+}
+
+fn within_depth(given: Given) -> Result<Given, String> {
+    if depth(&given.output) > MAX_DEPTH {
+        return Err(format!("its output is nested more than {MAX_DEPTH} levels deep"));
+    }
+    Ok(given)
+}
+
+/// Returns the depth of a value; the parser has limited it.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(values) => 1 + values.iter().map(depth).max().unwrap_or(0),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
 }
 
 /// The usage that a program reports.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, expecting = "an object")]
 struct Claimed {
     prompt_tokens: u64,
 }
@@ -160,6 +252,8 @@ pub struct Lines {
 struct Parsed {
     results: Vec<Value>,
     failure: Option<Failure>,
+    /// Number of lines, empty ones included.
+    lines: u64,
     prompt_tokens: u64,
     tokens: u64,
     done: bool,
@@ -182,11 +276,11 @@ impl Lines {
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             let (line, rest) = bytes.split_at(end);
             if self.partial.is_empty() {
-                self.line(line);
+                self.line(line)?;
             } else {
                 self.partial.extend_from_slice(line);
                 let line = std::mem::take(&mut self.partial);
-                self.line(&line);
+                self.line(&line)?;
             }
             bytes = &rest[1..];
         }
@@ -197,7 +291,11 @@ impl Lines {
     /// Combines the output with how the program ended.
     pub fn finish(mut self, exit: Exit) -> Outcome {
         let last = std::mem::take(&mut self.partial);
-        self.line(&last);
+        // A program that fails may leave half a line; only if it has not failed is the line the reason.
+        let exit = match (self.line(&last), exit) {
+            (Err(failure), Exit::Code(0)) => Exit::Failed(failure),
+            (_, exit) => exit,
+        };
         let usage = Usage::tokens(self.parsed.prompt_tokens, self.parsed.tokens);
         match self.parsed.verdict(exit) {
             Ok(output) => Outcome::Completed { usage, output, finish_reason: None, stop_text: None },
@@ -205,16 +303,22 @@ impl Lines {
         }
     }
 
-    fn line(&mut self, line: &[u8]) {
+    fn line(&mut self, line: &[u8]) -> Result<(), Failure> {
+        self.parsed.lines += 1;
         let line = line.trim_ascii();
         if line.is_empty() {
-            return;
+            return Ok(());
         }
         match Line::parse(line) {
-            Ok(_) if self.parsed.done => self.ignore(line, "it follows the line `done`"),
+            Err(Unusable::Stray) => self.ignore(line, "it is not an object with a known `type`"),
+            _ if self.parsed.done => self.ignore(line, "it follows the line `done` or `error`"),
             Ok(line) => self.act(line),
-            Err(error) => self.ignore(line, &error.to_string()),
+            Err(Unusable::Invalid(reason)) => {
+                let message = format!("line {}, {reason}", self.parsed.lines);
+                return Err(Failure::of_job(FailureCode::InvalidOutput, message));
+            }
         }
+        Ok(())
     }
 
     fn act(&mut self, line: Line) {

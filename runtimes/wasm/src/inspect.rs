@@ -8,7 +8,7 @@ pub const MAX_BYTES: u64 = 32 << 20;
 /// Maximum number of functions, those of all modules of a component together.
 pub const MAX_FUNCTIONS: u64 = 100_000;
 /// Imports of core modules: WASI preview 1.
-const PREVIEW_1: &str = "wasi_snapshot_preview1";
+pub(crate) const PREVIEW_1: &str = "wasi_snapshot_preview1";
 
 /// The two kinds of programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,12 @@ use wasmtime::{
 };
 use wasmtime_wasi::{p1, p2, p2::bindings::CommandPre};
 
-use crate::{engine::Engines, guest::Guest, inspect::Kind, verdict::chain};
+use crate::{
+    engine::Engines,
+    guest::Guest,
+    inspect::{Kind, PREVIEW_1},
+    verdict::chain,
+};
 
 /// Number of programs that are kept mapped. They are files, so keeping one costs little more than its relocations.
 const KEPT_PROGRAMS: usize = 64;
@@ -80,6 +85,10 @@ impl Linkers {
     pub(crate) fn new(engine: &Engine) -> Result<Self> {
         let (mut modules, mut components) = (Linker::new(engine), component::Linker::new(engine));
         p1::add_to_linker_async(&mut modules, |guest: &mut Guest| &mut guest.wasi)?;
+        // That of wasmtime traps at 126 and above, which shells, PHP and Perl exit with, and forgets the code.
+        modules.allow_shadowing(true).func_wrap(PREVIEW_1, "proc_exit", |code: i32| -> Result<()> {
+            Err(wasmtime_wasi::I32Exit(code).into())
+        })?;
         p2::add_to_linker_async(&mut components)?;
         Ok(Self { engine: engine.clone(), modules, components })
     }

@@ -2,7 +2,7 @@
 
 use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_api::lines::Exit;
-use wasmtime::{Error, Result, Trap};
+use wasmtime::{Error, Result, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use crate::engine::STACK_BYTES;
@@ -36,9 +36,14 @@ fn of_instance(error: &Error) -> Failure {
     Failure::of_job(FailureCode::CargoFailed, format!("the program cannot run: {}", chain(error)))
 }
 
-/// An error with its causes.
+/// An error with its causes, without the symbols of the program.
 pub(crate) fn chain(error: &Error) -> String {
-    error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let backtrace = error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::to_string);
+    let causes = error.chain().map(ToString::to_string);
+    causes
+        .filter(|cause| backtrace.as_deref().is_none_or(|backtrace| !cause.contains(backtrace)))
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 #[cfg(test)]

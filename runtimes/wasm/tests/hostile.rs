@@ -128,6 +128,8 @@ fn attacks() -> Vec<(&'static str, Vec<u8>, FailureCode)> {
     let line = script.emit("{\"type\":\"token\",\"content\":\"more\"}\n");
     let (giant, noise) = (script.emit(&"x".repeat(4000)), script.write(1, &[0xff; 2000]));
     let complaint = script.write(2, &[b'!'; 4000]);
+    let nested = "[".repeat(125) + &"]".repeat(125);
+    let deep = script.emit(&format!("{{\"type\":\"result\",\"output\":{nested}}}\n"));
     let again = |what: &str| script.module("", &format!("(loop $more {what} (br $more))"));
     let sleep =
         "(i32.store (i32.const 48) (i32.const 1)) (i64.store (i32.const 56) (i64.const 3600000000000))
@@ -155,6 +157,7 @@ fn attacks() -> Vec<(&'static str, Vec<u8>, FailureCode)> {
         ),
         ("output-flood", again(&line), FailureCode::OutputLimit),
         ("giant-line", again(&giant), FailureCode::OutputLimit),
+        ("deep-result", script.module("", &deep), FailureCode::InvalidOutput),
         ("invalid-utf-8", again(&noise), FailureCode::OutputLimit),
         ("wild-read", module("(drop (i32.load offset=0xfffffff0 (i32.const -1)))"), FailureCode::CargoFailed),
         (

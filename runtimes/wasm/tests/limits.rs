@@ -70,6 +70,49 @@ async fn a_table_bomb_is_out_of_memory() {
 }
 
 #[tokio::test]
+async fn exit_codes_are_reported_as_they_are() {
+    for code in [3, 126, 127, 255, -1] {
+        let mut script = Script::default();
+        let result = script.emit("{\"type\":\"result\",\"output\":1}\n");
+        let program = script.module("", &format!("{result} (call $exit (i32.const {code}))"));
+        let ran = run(&program, json!({})).await;
+        let message = format!("the Cargo's program ended with exit code {code}");
+        assert_eq!((ran.failure().code, &ran.failure().message), (FailureCode::CargoFailed, &message));
+    }
+    // A component exits with success or failure.
+    fails("(call $exit (i32.const 255))", FailureCode::CargoFailed, "exit code").await;
+}
+
+#[tokio::test]
+async fn a_known_line_that_is_invalid_fails_the_job() {
+    for (line, reason) in [
+        (br#"{"type":"result","output":{"x":NaN}}"#.as_slice(), "result: NaN is not JSON"),
+        (br#"{"type":"token","content":"\udc80"}"#, "token: lone leading surrogate"),
+        (b"{\"type\":\"token\",\"content\":\"gr\xe4\"}", "token: byte 30 is not UTF-8"),
+        (br#"{"type":"token","content":"b","count":-1}"#, "token: invalid value"),
+        (b"\xef\xbb\xbf{\"type\":\"result\",\"output\":1}", "result: a byte order mark"),
+        (br#"{"type":"error"}"#, "error: missing field `message`"),
+    ] {
+        let mut script = Script::default();
+        let first = script.emit("{\"type\":\"token\",\"content\":\"a\"}\nloading\n");
+        let (broken, end) = (script.write(1, line), script.emit("\n"));
+        // It is stopped at the line, not at its end.
+        let module = script.module("", &format!("{first} {broken} {end} (call $spin)"));
+        for program in [module.clone(), component(&module)] {
+            let ran = run(&program, json!({})).await;
+            let failure = ran.failure();
+            assert_eq!(
+                (failure.code, failure.fault),
+                (FailureCode::InvalidOutput, Fault::Job),
+                "{failure:?}"
+            );
+            assert!(failure.message.starts_with(&format!("line 3, {reason}")), "{failure:?}");
+            assert_eq!(ran.text, "a");
+        }
+    }
+}
+
+#[tokio::test]
 async fn endless_output_is_limited() {
     let mut script = Script::default();
     let line = script.emit("{\"type\":\"token\",\"content\":\"more\"}\n");

@@ -96,7 +96,7 @@ fn the_type_may_be_anywhere_in_a_line() {
 
 #[test]
 fn invalid_lines_go_to_the_log_within_a_limit() {
-    let mut output = b"loading...\n\xff\xfe\n{\"type\":\"dance\"}\n[1]\n{\"type\":\"token\"}\n".repeat(100);
+    let mut output = b"loading...\n\xff\xfe\n{\"type\":\"dance\"}\n[1]\n{\"type\":1}\n".repeat(100);
     output.extend_from_slice(br#"{"type":"result","output":1}"#);
     let (events, log, outcome) = read(&output, 64, Exit::Code(0));
     assert!(events.is_empty());
@@ -132,7 +132,7 @@ fn a_program_needs_exactly_one_result() {
     let late = b"{\"type\":\"done\"}\n{\"type\":\"token\",\"content\":\"x\"}";
     let (events, log, outcome) = read(late, 7, Exit::Code(0));
     assert!(events.is_empty() && matches!(outcome, Outcome::Completed { .. }));
-    assert!(log.text().contains("it follows the line `done`"));
+    assert!(log.text().contains("it follows the line `done` or `error`"));
 }
 
 #[test]
@@ -142,4 +142,82 @@ fn too_much_output_and_long_lines_are_limited() {
     let flood = b"{\"type\":\"token\",\"content\":\"x\"}\n".repeat(100_000);
     let failed = failure(read(&flood, 64 << 10, Exit::Code(0)).2);
     assert_eq!((failed.code, failed.fault), (FailureCode::OutputLimit, Fault::Job));
+}
+
+/// The failure of a program that writes a token and then `line`.
+fn failure_of(line: &[u8]) -> Failure {
+    let output = [b"{\"type\":\"token\",\"content\":\"a\"}\n\n", line, b"\nlast"].concat();
+    failure(read(&output, 16, Exit::Code(0)).2)
+}
+
+#[test]
+fn a_known_line_that_is_invalid_fails_the_job() {
+    let deep = |levels: usize| {
+        format!(r#"{{"type":"result","output":{}1{}}}"#, "[".repeat(levels), "]".repeat(levels)).into_bytes()
+    };
+    for (line, reason) in [
+        (br#"{"type":"result","output":{"x":NaN}}"#.as_slice(), "result: NaN is not JSON"),
+        (br#"{"output": -Infinity, "type" : "result"}"#, "result: Infinity is not JSON"),
+        (br#"{"output":"\ud800","type":"result"}"#, "result: unexpected end of hex escape at byte 18"),
+        (br#"{"type":"token","content":"\udc80"}"#, "token: lone leading surrogate in hex escape at byte 33"),
+        (b"{\"type\":\"token\",\"content\":\"gr\xe4\"}", "token: byte 30 is not UTF-8"),
+        (
+            br#"{"type":"token","content":"x","count":-1}"#,
+            "token: invalid value: integer `-1`, expected u32 at byte 40",
+        ),
+        (br#"{"type":"token"}"#, "token: missing field `content` at byte 16"),
+        (b"\xef\xbb\xbf{\"type\":\"result\",\"output\":1}", "result: a byte order mark is before the object"),
+        (&deep(200), "result: recursion limit exceeded at byte 153"),
+        (&deep(MAX_DEPTH + 1), "result: its output is nested more than 100 levels deep"),
+        (br#"{"type":"result","output":1e400}"#, "result: number out of range at byte 31"),
+        (br#"{"type":"error"}"#, "error: missing field `message` at byte 16"),
+        (
+            br#"{"type":"done","usage":{"prompt_tokens":-1}}"#,
+            "done: invalid value: integer `-1`, expected u64 at byte 42",
+        ),
+        (br#"{"type":"progress","step":1}"#, "progress: missing field `total` at byte 28"),
+        (br#"{"type":"status","message":null}"#, "status: invalid type: null, expected a string at byte 31"),
+        (br#"{"type":"image","data":"aGk="}"#, "image: missing field `format` at byte 30"),
+        (br#"{"type":"result","output":1}{"type":"done"}"#, "result: trailing characters at byte 29"),
+        (br#"{"type":"result","output":1"#, "result: EOF while parsing an object at byte 27"),
+        (br"{'type': 'result', 'output': 1}", "result: key must be a string at byte 2"),
+        (br#"{"ty\u0070e":"res\u0075lt","output":NaN}"#, "result: NaN is not JSON"),
+    ] {
+        let failed = failure_of(line);
+        assert_eq!((failed.code, failed.fault), (FailureCode::InvalidOutput, Fault::Job), "{failed:?}");
+        assert_eq!(failed.message, format!("line 3, {reason}"));
+    }
+}
+
+#[test]
+fn half_a_line_of_a_failed_program_is_no_cause() {
+    let half = br#"{"type":"token","cont"#;
+    for exit in [Exit::Code(3), Exit::Signal(9)] {
+        assert_eq!(failure(read(half, 9, exit).2).code, FailureCode::CargoFailed);
+    }
+    let failed = failure(read(half, 9, Exit::Code(0)).2);
+    assert_eq!(failed.message, "line 1, token: EOF while parsing a string at byte 21");
+    let ended = b"{\"type\":\"result\",\"output\":null}\n{\"type\":\"done\"}\n{\"type\":\"token\"}";
+    let (_, _, outcome) = read(ended, 9, Exit::Code(0));
+    assert!(matches!(outcome, Outcome::Completed { output: Some(Value::Null), .. }), "{outcome:?}");
+}
+
+#[test]
+fn a_line_without_a_known_type_stays_noise() {
+    for line in [
+        r#"{"level":"info","fields":{"type":"result"},"x":NaN}"#,
+        r#"{"kind":"type","value":"result"}"#,
+        r#"{"type":"metric","value":NaN}"#,
+        r#"{"type":["token"]}"#,
+        r#"["type":"token"]"#,
+        r#"sent {"type":"token"}"#,
+        r#"{"type"#,
+        r#"{"type":"tok\"#,
+        "{\"type\":\"\\ud800\"}",
+    ] {
+        let output = format!("{{\"type\":\"token\",\"content\":\"a\"}}\n{line}");
+        let (_, log, outcome) = read(output.as_bytes(), 7, Exit::Code(0));
+        assert!(matches!(outcome, Outcome::Completed { .. }), "{line}: {outcome:?}");
+        assert!(log.text().contains(line), "{}", log.text());
+    }
 }

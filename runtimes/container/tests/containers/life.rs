@@ -48,6 +48,11 @@ pub(crate) async fn ends_are_distinguished(world: Arc<World>) {
         ("tail /dev/zero", FailureCode::OutOfMemory, "256 MB"),
         (r#"echo '{"type":"error","message":"no such page"}'"#, FailureCode::CargoFailed, "no such page"),
         ("echo nonsense", FailureCode::InvalidOutput, "without a `result`"),
+        (
+            r#"echo '{"type":"result","output":NaN}'; sleep 60"#,
+            FailureCode::InvalidOutput,
+            "line 1, result: NaN is not JSON",
+        ),
     ] {
         let played = fails(text).await;
         let failure = played.failure();
