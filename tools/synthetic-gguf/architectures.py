@@ -1,4 +1,4 @@
-"""Writes a small model with random weights for each architecture of the catalogue: `architectures.py OUT [NAME...]`.
+"""Writes a small model with random weights for each architecture of the catalogue, and for LFM2: `architectures.py OUT [NAME...]`.
 
 They are 64 wide and have the parts of their architecture that decide how a context is kept: sliding windows, shared and recurrent layers, experts.
 """
@@ -305,6 +305,25 @@ def granite_hybrid(name: str, *, is_mixture: bool) -> Model:
     return model
 
 
+def lfm2(name: str) -> Model:
+    """Every second layer has a short convolution with a state, the others attention with a cache."""
+    model = Model(name, "lfm2", 4)
+    heads_kv = [0, KV_HEADS, 0, KV_HEADS]
+    model.settings |= {"attention.head_count_kv": heads_kv, "shortconv.l_cache": 3}
+    model.tensors["token_embd_norm.weight"] = model.tensors.pop("output_norm.weight")
+    for layer, heads in enumerate(heads_kv):
+        block = f"blk.{layer}."
+        model.norms(layer, "attn_norm", "ffn_norm")
+        if heads:
+            model.attention(layer, norms=True)
+        else:
+            model.vector(f"{block}shortconv.conv.weight", WIDTH, 3, deviation=0.5)
+            model.matrix(f"{block}shortconv.in_proj.weight", 3 * WIDTH, WIDTH)
+            model.matrix(f"{block}shortconv.out_proj.weight", WIDTH, WIDTH)
+        model.feed_forward(layer)
+    return model
+
+
 YARN = {
     "rope.scaling.type": "yarn",
     "rope.scaling.factor": 4.0,
@@ -333,6 +352,7 @@ MODELS = {
     "granite": lambda name: dense(name, "granite", 2, GRANITE),
     "granitehybrid": lambda name: granite_hybrid(name, is_mixture=False),
     "granitehybrid-mixture": lambda name: granite_hybrid(name, is_mixture=True),
+    "lfm2": lfm2,
 }
 
 

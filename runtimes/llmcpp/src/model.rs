@@ -21,8 +21,8 @@ use crate::{
     vision::Vision,
 };
 
-/// Architectures with layers of gated delta nets. llama.cpp computes all sequences of a batch but the first wrongly (decision 0137).
-const DELTA_NETS: [&str; 4] = ["qwen35", "qwen35moe", "qwen3next", "kimi-linear"];
+/// Architectures with a state for each sequence whose batches of several sequences are right, as the test `architectures` compares (0166).
+const PROVEN_STATES: [&str; 2] = ["granitehybrid", "lfm2"];
 
 /// A loaded model.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct Model {
     pub vision: Option<Vision>,
     /// Where its layers are.
     pub placement: Placement,
-    /// Whether a batch may have the rows of one sequence only, as gated delta nets require.
+    /// Whether a batch may have the rows of one sequence only.
     pub takes_turns: bool,
     adapter: Option<Adapter>,
 }
@@ -70,7 +70,7 @@ impl Model {
         let on_gpus = !fit.placement.gpus.is_empty();
         let llama = LlamaModel::load_from_file(backend, path, &params).map_err(|_| not_loaded(on_gpus))?;
         let architecture = llama.meta_val_str("general.architecture").unwrap_or_default();
-        let takes_turns = DELTA_NETS.contains(&architecture.as_str());
+        let takes_turns = takes_turns(&architecture, keeps_state(&llama));
         let source = template_source(&llama)?;
         let special = |token| token_text(&llama, token);
         let (bos, eos) = (special(llama.vocab().bos()), special(llama.vocab().eos()));
@@ -123,8 +123,18 @@ impl Model {
 
     /// Whether tokens can be removed from its memory, so that a prefix can be kept and the rest replaced.
     pub fn can_rewind(&self) -> bool {
-        !self.llama.is_recurrent() && !self.llama.is_hybrid()
+        !keeps_state(&self.llama)
     }
+}
+
+/// Whether it has layers with a state instead of a cache.
+fn keeps_state(llama: &LlamaModel) -> bool {
+    llama.is_recurrent() || llama.is_hybrid()
+}
+
+/// Whether a batch may have the rows of one sequence only: llama.cpp computes those of others wrongly for some states (0137).
+fn takes_turns(architecture: &str, keeps_state: bool) -> bool {
+    keeps_state && !PROVEN_STATES.contains(&architecture)
 }
 
 /// A number of the model's architecture in the header.
@@ -215,6 +225,7 @@ pub(crate) fn does_not_run(on_gpus: bool, what: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use island_protocol::job::Fault;
+    use llama_cpp_2::model::params::LlamaModelParams;
 
     use super::*;
 
@@ -223,5 +234,31 @@ mod tests {
         let faults = |on_gpus| [not_loaded(on_gpus).fault, does_not_run(on_gpus, "error -3").fault];
         assert_eq!(faults(true), [Fault::Host, Fault::Host], "another Island may run it");
         assert_eq!(faults(false), [Fault::Job, Fault::Job]);
+    }
+
+    #[test]
+    fn states_share_a_batch_only_where_that_is_proven() {
+        let backend = &crate::backend::start().expect("llama.cpp starts").llama;
+        let turns = |file: &str| {
+            let path = island_testing::workspace().join("runtimes/llmcpp/tests/architectures").join(file);
+            let llama =
+                LlamaModel::load_from_file(backend, path, &LlamaModelParams::default()).expect("it loads");
+            takes_turns(&llama.meta_val_str("general.architecture").expect("a name"), keeps_state(&llama))
+        };
+        for (file, expected) in [
+            ("llama.gguf", false),
+            ("gemma4.gguf", false),
+            ("granitehybrid.gguf", false),
+            ("lfm2.gguf", false),
+            ("qwen35.gguf", true),
+            ("qwen35moe.gguf", true),
+        ] {
+            assert_eq!(turns(file), expected, "{file}");
+        }
+        for unproven in
+            ["qwen3next", "qwen4exp", "kimi-linear", "kimi-k3", "glm5-next", "bailingmoe3", "newer"]
+        {
+            assert!(takes_turns(unproven, true), "{unproven}");
+        }
     }
 }
