@@ -10,7 +10,7 @@ use island_runtimes_api::{Probe, RunContext, RunRequest, Runtime, Unavailable};
 use island_runtimes_kit::{
     error::EngineError,
     jobs::{self, Jobs},
-    pipeline::Pipeline,
+    pipeline::{self, Pipeline},
 };
 
 use crate::{
@@ -66,6 +66,9 @@ fn load(settings: Settings) -> Result<(Arc<dyn Pipeline>, String), EngineError> 
     let threads = settings.threads as usize;
     let models = Models::new(settings.files, settings.cargo.engine, threads, settings.uses_gpu);
     let pipeline = drivers::load(&models)?;
+    if let Some(reason) = pipeline::try_out(&*pipeline)? {
+        tracing::warn!(reason = reason.message(), "the model was not tried");
+    }
     Ok((Arc::from(pipeline), models.engine()))
 }
 

@@ -12,6 +12,7 @@ use island_protocol::{
 use island_runtimes_api::{EventSink, Phase, RunContext, WorkCounter};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::{EngineError, invalid_input},
@@ -26,7 +27,12 @@ pub struct Job {
     work: WorkCounter,
     /// Tokens read and generated so far: the usage of a job that ends without an answer.
     used: Arc<[AtomicU64; 2]>,
+    /// The steps that a trial may still take; `None` for other jobs.
+    steps_left: Option<Arc<AtomicU64>>,
 }
+
+/// Maximum number of steps of a trial: more than the vocoder of a voice is away, and few of the tokens of a text.
+const TRIAL_STEPS: u64 = 16;
 
 /// The result of a job.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,14 +58,26 @@ impl Job {
     /// The job of a run, cancelled by `stop`.
     pub fn new(context: &RunContext, stop: Stop) -> Self {
         let RunContext { events, work, .. } = context;
-        Self { events: events.clone(), stop, work: work.clone(), used: Arc::default() }
+        Self { events: events.clone(), stop, work: work.clone(), used: Arc::default(), steps_left: None }
+    }
+
+    /// A job without a consumer, interrupted after its first token or some steps.
+    pub(crate) fn trial() -> Self {
+        let (events, _) = EventSink::channel();
+        Self {
+            events,
+            stop: Stop::new(CancellationToken::new()),
+            work: WorkCounter::default(),
+            used: Arc::default(),
+            steps_left: Some(Arc::new(TRIAL_STEPS.into())),
+        }
     }
 
     /// A job whose events `events` receives.
     #[cfg(test)]
     pub(crate) fn sending(events: EventSink) -> Self {
-        let stop = Stop::new(tokio_util::sync::CancellationToken::new());
-        Self { events, stop, work: WorkCounter::default(), used: Arc::default() }
+        let stop = Stop::new(CancellationToken::new());
+        Self { events, stop, work: WorkCounter::default(), used: Arc::default(), steps_left: None }
     }
 
     /// Its cancellation.
@@ -70,6 +88,10 @@ impl Job {
     /// Counts a step as done. Returns an error if the job is cancelled. Called between steps.
     pub fn step(&self) -> Result<(), EngineError> {
         self.work.advance(1);
+        if let Some(left) = &self.steps_left {
+            let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            taken.map_err(|_| EngineError::interrupted())?;
+        }
         self.stop.check()
     }
 
@@ -82,6 +104,9 @@ impl Job {
     pub fn token(&self, content: impl Into<String>, count: u32) {
         self.used[1].fetch_add(u64::from(count), Ordering::Relaxed);
         self.events.token(content, count);
+        if let Some(left) = &self.steps_left {
+            left.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Counts `count` tokens of the input as read.

@@ -275,7 +275,7 @@ mod tests {
 # Settings of repositories
 
 What the engines do with each key of the files below. A key that is null counts as absent. A setting that is refused ends the load of the model
-with an error that names file, key and value; nothing is charged. `island-coordinator catalogue check` loads models in the same way, without a job.
+with an error that names file, key and value; nothing is charged. `island-coordinator catalogue check` loads models in the same way, trial job (0167) included.
 A value of another kind than the reference library reads, such as a number in quotes or a list in place of an object, is refused where the key is used.
 The tables are in `runtimes/kit/src/keys`; decisions 0095 and 0096 have the reasons.
 

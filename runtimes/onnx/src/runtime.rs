@@ -18,7 +18,7 @@ use island_runtimes_kit::{
     error::EngineError,
     jobs::{self, Jobs},
     keys::CONFIG,
-    pipeline::Pipeline,
+    pipeline::{self, Pipeline},
     repository::Repository,
 };
 
@@ -108,7 +108,12 @@ fn load(settings: Settings) -> Result<LoadedModel, EngineError> {
         watch: settings.watch,
         devices: Mutex::default(),
     };
-    let pipeline = Arc::from(task::load(&settings.cargo, &loader)?);
+    let pipeline: Arc<dyn Pipeline> = Arc::from(task::load(&settings.cargo, &loader)?);
+    if let Some(reason) = pipeline::try_out(&*pipeline)? {
+        tracing::warn!(reason = reason.message(), "the model was not tried");
+    }
+    // Tensors of jobs are compared, not those of the trial.
+    loader.watch.take();
     Ok(LoadedModel { pipeline, device: loader.device(), gpu })
 }
 
@@ -144,5 +149,62 @@ impl Runtime for Onnx {
 
     async fn shutdown(&self) {
         self.jobs.shutdown().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn files(folder: &Path, root: &Path, into: &mut BTreeMap<String, PathBuf>) {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                files(&path, root, into);
+            } else {
+                into.insert(path.strip_prefix(root).expect("inside").to_string_lossy().into_owned(), path);
+            }
+        }
+    }
+
+    #[test]
+    fn the_example_of_every_task_suits_its_models() {
+        let folder = island_testing::workspace().join("runtimes/onnx/tests/fixtures");
+        let mut tasks = BTreeSet::new();
+        for entry in fs::read_dir(folder).expect("the fixtures") {
+            let path = entry.expect("an entry").path();
+            let Ok(cases) = fs::read(path.join("cases.json")) else { continue };
+            let cases: Value = serde_json::from_slice(&cases).expect("JSON");
+            let (root, mut all) = (path.join("model"), BTreeMap::new());
+            // The sounds have no model.
+            if !root.is_dir() {
+                continue;
+            }
+            files(&root, &root, &mut all);
+            let of_cases = cases["cases"].as_array().expect("cases").iter().map(|case| &case["task"]);
+            let named = of_cases.chain([&cases["task"]]).filter_map(Value::as_str);
+            for task in named.filter(|task| task::names().contains(task)).collect::<BTreeSet<_>>() {
+                let cargo = json!({
+                    "slug": "trial", "runtime_type": "onnx", "onnx_task_type": task, "engine": cases["engine"],
+                });
+                let settings = Settings {
+                    files: all.clone(),
+                    cargo: serde_json::from_value(cargo).expect("a Cargo"),
+                    slots: 1,
+                    threads: 1,
+                    gpu: None,
+                    watch: TensorTrace::default(),
+                };
+                let loaded = load(settings).unwrap_or_else(|error| panic!("{}: {error:?}", path.display()));
+                let tried = pipeline::try_out(&*loaded.pipeline).expect("a sound model");
+                assert!(tried.is_none(), "{task} of {}: {tried:?}", path.display());
+                tasks.insert(task.to_owned());
+            }
+        }
+        assert_eq!(tasks.len(), task::names().len(), "{tasks:?}");
     }
 }

@@ -102,6 +102,82 @@ async fn graphs_that_do_not_fit_their_settings_are_rejected_before_a_job() {
     assert!(why.contains("modules.json"), "{why}");
 }
 
+/// A message of protobuf within another one.
+fn part(number: u8, content: &[u8]) -> Vec<u8> {
+    let (mut length, mut bytes) = (content.len(), vec![number << 3 | 2]);
+    while length >= 0x80 {
+        bytes.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    bytes.push(length as u8);
+    [&bytes, content].concat()
+}
+
+/// A number of protobuf.
+fn count(number: u8, count: u8) -> Vec<u8> {
+    vec![number << 3, count]
+}
+
+/// A graph with the outputs `ids`, which are its input, and `vectors` of `width` numbers for each token.
+fn passing_ids_on(width: u8, outputs: &[&str]) -> Vec<u8> {
+    const TOKENS: u8 = 126;
+    let dimension = |size: Option<u8>| part(1, &size.map(|size| count(1, size)).unwrap_or_default());
+    let tensor = |name: &str| {
+        let (kind, sizes) =
+            if name == "vectors" { (1, vec![None, None, Some(width)]) } else { (7, vec![None, None]) };
+        let shape: Vec<u8> = sizes.into_iter().flat_map(dimension).collect();
+        let kind = part(1, &[count(1, kind), part(2, &shape)].concat());
+        [part(1, name.as_bytes()), part(2, &kind)].concat()
+    };
+    let node = |name: &str, inputs: &[&str], output: &str| {
+        let inputs = inputs.iter().flat_map(|input| part(1, input.as_bytes()));
+        let rest = [part(2, output.as_bytes()), part(4, name.as_bytes())].concat();
+        part(1, &inputs.chain(rest).collect::<Vec<_>>())
+    };
+    let numbers = vec![0x3f; usize::from(TOKENS) * usize::from(width) * 4];
+    let table =
+        [count(1, TOKENS), count(1, width), count(2, 1), part(8, b"table"), part(9, &numbers)].concat();
+    let graph = [
+        node("Identity", &["input_ids"], "ids"),
+        node("Gather", &["table", "input_ids"], "vectors"),
+        part(2, b"graph"),
+        part(5, &table),
+        part(11, &tensor("input_ids")),
+        outputs.iter().flat_map(|name| part(12, &tensor(name))).collect(),
+    ];
+    [count(1, 8), part(7, &graph.concat()), part(8, &count(2, 17))].concat()
+}
+
+#[tokio::test]
+async fn an_embedding_is_never_made_of_token_ids() {
+    let with = |graph: &[u8]| Mended::of("minilm").with(GRAPH, graph);
+    let why = with(&passing_ids_on(24, &["ids"])).refused().await;
+    let outputs = "it gives ids (int64, [?, ?])";
+    let missing = "no output has a vector of 24 numbers, as config.json states, for each token or text";
+    assert_eq!(why, format!("{GRAPH}: {missing}; {outputs}"));
+    let why = with(&passing_ids_on(16, &["ids", "vectors"])).refused().await;
+    assert_eq!(why, format!("{GRAPH}: {missing}; {outputs}, vectors (float32, [?, ?, 16])"));
+    let sound = with(&passing_ids_on(24, &["ids", "vectors"]));
+    let engine = sound.load().await.expect("its second output is a vector for each token");
+    let input = json!({"input": "the ship"});
+    let output = run_job(&engine, sound.fixture.cargo(&sound.fixture.task), input).await.expect("an answer");
+    assert_eq!(output["dimensions"], 24);
+}
+
+#[tokio::test]
+async fn models_that_fail_in_every_job_are_rejected() {
+    let why = Mended::of("pp-ocr").with("ppocr_keys_v1.txt", b"a\nb\n").refused().await;
+    assert!(why.starts_with("a trial job failed: the graph has "), "{why}");
+    let labels_tokens = Mended::of("bert-ner").bytes(GRAPH);
+    let three = json!({"id2label": {"0": "A", "1": "B", "2": "C"}, "model_type": "bert"});
+    let why = Mended::of("distilbert-sst2")
+        .with(GRAPH, &labels_tokens)
+        .with("config.json", three.to_string().as_bytes())
+        .refused()
+        .await;
+    assert!(why.starts_with("a trial job failed: the graph gives "), "{why}");
+}
+
 #[tokio::test]
 async fn graphs_that_need_other_inputs_than_their_task_are_rejected_before_a_job() {
     const ENCODER: &str = "onnx/encoder_model.onnx";

@@ -13,6 +13,14 @@ use crate::{
 
 /// Compiles the program in `from` to a file `into`, with or without metering.
 pub fn compile(from: &Path, into: &Path, metered: bool) -> Result<(), Failure> {
+    let code = compiled(from, metered)?;
+    fs::write(into, code).map_err(|error| {
+        Failure::of_host(FailureCode::DiskFull, format!("write the compiled program: {error}"))
+    })
+}
+
+/// The compiled program in `from`, which is linked once.
+pub(crate) fn compiled(from: &Path, metered: bool) -> Result<Vec<u8>, Failure> {
     let program = read(from)?;
     let kind = inspect::inspect(&program)?;
     let ours =
@@ -26,9 +34,7 @@ pub fn compile(from: &Path, into: &Path, metered: bool) -> Result<(), Failure> {
     let code = code.map_err(|error| rejected(&chain(&error)))?;
     // Linking it now finds missing imports once, instead of in every job.
     Linkers::new(engine).map_err(ours)?.link(kind, &code).map_err(|error| rejected(&chain(&error)))?;
-    fs::write(into, code).map_err(|error| {
-        Failure::of_host(FailureCode::DiskFull, format!("write the compiled program: {error}"))
-    })
+    Ok(code)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

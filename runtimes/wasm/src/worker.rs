@@ -1,6 +1,6 @@
 //! The loader for the worker binary: one process runs the programs of all wasm Cargos; another compiles one and ends.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use island_protocol::{
     cargo::RuntimeType,
@@ -14,9 +14,15 @@ use island_runtimes_worker::{
 };
 
 use crate::{
-    compile::compile,
+    compile::{compile, compiled},
     runtime::{MODEL, Wasm, is_metered, probe},
 };
+
+/// The program of a launch.
+fn program(launch: &Launch) -> Option<&Path> {
+    let files = &launch.artifacts;
+    files.get(MODEL).or_else(|| files.values().next()).map(PathBuf::as_path)
+}
 
 /// wasmtime in a worker.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,12 +45,15 @@ impl EngineLoader for WasmEngine {
     }
 
     fn derive(self, launch: &Launch, into: &Path) -> Result<(), Failure> {
-        let program = launch.artifacts.get(MODEL).or_else(|| launch.artifacts.values().next());
         let none = || Failure::of_job(FailureCode::ModelUnavailable, "the Cargo names no program");
-        compile(program.ok_or_else(none)?, into, is_metered(&launch.cargo))
+        compile(program(launch).ok_or_else(none)?, into, is_metered(&launch.cargo))
     }
 
     async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<Wasm>, Failure> {
+        // The worker of an Island has none: a check of an entry has.
+        if let Some(program) = program(&launch) {
+            compiled(program, is_metered(&launch.cargo))?;
+        }
         let runtime = Wasm::new(launch.slots)?;
         Ok(Loaded { slots: runtime.slots(), vram_mb: 0, version: runtime.version(), runtime })
     }

@@ -265,3 +265,30 @@ async fn a_probe_names_the_version() {
     assert_eq!(report.unavailable, None);
     assert!(report.version.starts_with("wasmtime "), "{}", report.version);
 }
+
+#[tokio::test]
+async fn a_check_rejects_a_program_that_does_not_link() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("program.wasm");
+    for (program, is_sound, said) in [
+        (programs::echo(), true, "the model loads: wasmtime "),
+        (component(&programs::echo()), true, "the model loads: wasmtime "),
+        (
+            wat::parse_str("(module (memory (export \"memory\") 1))").expect("a module"),
+            false,
+            "no function `_start`",
+        ),
+        (
+            wat::parse_str("(module (import \"env\" \"fly\" (func)))").expect("a module"),
+            false,
+            "it imports `env.fly`",
+        ),
+    ] {
+        fs::write(&path, program).expect("write");
+        let output = tokio::process::Command::new(BINARY).arg("--check").arg(&path).output();
+        let output = within(output).await.expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.success(), is_sound, "{text}");
+        assert!(text.contains(said), "{text}");
+    }
+}

@@ -67,8 +67,8 @@ pub(super) async fn run(
 
 async fn verdict(cargo: &Cargo, files: Option<&Path>, only: bool, workers: Option<&Path>) -> Verdict {
     let kind = &cargo.spec.runtime_type;
-    if matches!(kind, RuntimeType::Wasm | RuntimeType::Container) {
-        return Verdict::Entry("programs are not loaded");
+    if *kind == RuntimeType::Container {
+        return Verdict::Entry("images are not started");
     }
     if cargo.spec.is_simulated() {
         return Verdict::Entry("it has no model");

@@ -5,11 +5,11 @@ use island_runtimes_kit::{
     job::{Answer, Job, parse_input},
     keys::unsupported,
     media::picture,
-    pipeline::Pipeline,
+    pipeline::{Pipeline, example_picture},
     text::scores,
 };
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Parts,
@@ -90,6 +90,10 @@ impl Pipeline for Classifier {
         let ranked =
             scores::top_k_labels(self.labels.iter().cloned(), &probabilities, Some(top_k.unwrap_or(TOP_K)));
         Ok(Answer::of(scores::answer(&ranked), 0))
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "image": example_picture() }))
     }
 
     fn graphs(&self) -> Vec<String> {

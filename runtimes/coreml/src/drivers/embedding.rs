@@ -4,7 +4,7 @@ use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job, parse_input},
     keys::unsupported,
-    pipeline::Pipeline,
+    pipeline::{Pipeline, TEXT},
     text::tokens::{self, Tokens},
 };
 use ndarray::{Array1, ArrayD, Axis, Ix2, IxDyn};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Parts, check_unread};
 use crate::{
     model::{Tensor, take},
-    package::interface::{Kind, Sizes},
+    package::interface::{Feature, Kind, Sizes},
     program::types::Class,
 };
 
@@ -96,8 +96,10 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     let sizes =
         sizes.ok_or_else(|| invalid_model(format!("{} takes no tokens [1, length]", parts.model.name())))?;
     let named = parts.output()?.map(str::to_owned);
-    let output =
-        named.or_else(|| interface.outputs.first().map(|output| output.name.clone())).unwrap_or_default();
+    // Token ids and masks, which some models pass on, are integers.
+    let is_real = |output: &&Feature| matches!(output.kind, Kind::Array { class: Class::Float, .. });
+    let first = || interface.outputs.iter().find(is_real).map(|output| output.name.clone());
+    let output = named.or_else(first).ok_or_else(|| no_vectors(&parts))?;
     let pooling = match parts.text("pooling") {
         None | Some("mean") => Pooling::Mean,
         Some("cls") => Pooling::Cls,
@@ -115,6 +117,16 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
         pooling,
         parts,
     }))
+}
+
+fn no_vectors(parts: &Parts) -> EngineError {
+    let outputs = parts.model.interface().outputs.iter();
+    let all: Vec<String> = outputs.map(|output| format!("{} ({:?})", output.name, output.kind)).collect();
+    invalid_model(format!(
+        "{} gives no vectors of real numbers; it gives {}",
+        parts.model.name(),
+        all.join(", ")
+    ))
 }
 
 fn role(name: &str) -> Option<Role> {
@@ -168,7 +180,8 @@ impl Embedder {
         let mut given = model.run(inputs, &mut model.start()?)?;
         let states = take(&mut given, &self.output)
             .ok_or_else(|| invalid_model(format!("{} gives no {}", model.name(), self.output)))?;
-        Ok((self.pooled(states.into_floats(), count)?, count))
+        let Tensor::Floats(states) = states else { return Err(no_vectors(&self.parts)) };
+        Ok((self.pooled(states, count)?, count))
     }
 
     fn pooled(&self, mut states: ArrayD<f32>, count: usize) -> Result<Array1<f32>, EngineError> {
@@ -221,6 +234,10 @@ impl Pipeline for Embedder {
         }
         let dimensions = embeddings[0].len();
         Ok(Answer::of(json!({ "embeddings": embeddings, "dimensions": dimensions }), tokens))
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "input": TEXT }))
     }
 
     fn graphs(&self) -> Vec<String> {

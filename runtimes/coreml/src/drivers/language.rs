@@ -17,11 +17,11 @@ use island_runtimes_kit::{
         search::{self, Task},
     },
     job::{Answer, Job},
-    pipeline::Pipeline,
+    pipeline::{Pipeline, TEXT},
     text::tokens::Tokens,
 };
 use ndarray::{Array2, ArrayView2, Axis, Ix2};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Parts;
 use crate::model::{State, Tensor, take};
@@ -183,6 +183,10 @@ impl Pipeline for Writer {
         let reason = if has_ended { FinishReason::Stop } else { FinishReason::Length };
         let usage = Usage::tokens(prompt.len() as u64, count);
         Ok(Answer { output: text.into(), usage, finish_reason: Some(reason), stop_text })
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "messages": [{ "role": "user", "content": TEXT }], "max_tokens": 1 }))
     }
 
     fn graphs(&self) -> Vec<String> {

@@ -9,7 +9,7 @@ use island_runtimes_kit::{
         plane::{Kind as Way, interpolate},
         segment::{Segment, small_enough},
     },
-    pipeline::Pipeline,
+    pipeline::{Pipeline, example_picture},
     stop,
 };
 use ndarray::{Array2, Array3, Axis, Ix3};
@@ -146,6 +146,10 @@ impl Pipeline for Planes {
             }
         };
         Ok(Answer::of(output, 0))
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "image": example_picture() }))
     }
 
     fn graphs(&self) -> Vec<String> {

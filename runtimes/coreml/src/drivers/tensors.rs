@@ -61,6 +61,10 @@ impl Pipeline for Generic {
         Ok(Answer::of(json!({ "outputs": outputs }), 0))
     }
 
+    fn example(&self) -> Option<Value> {
+        None
+    }
+
     fn graphs(&self) -> Vec<String> {
         vec![self.parts.model.name().to_owned()]
     }

@@ -1,12 +1,12 @@
 //! Speech to text: the input of a job, and the pipeline around any kind of model.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     error::EngineError,
     job::{Answer, Job, parse_input},
-    pipeline::Pipeline,
+    pipeline::{Pipeline, example_sound},
 };
 
 /// The input of a transcription.
@@ -72,6 +72,10 @@ impl<T: Transcriber> Pipeline for SpeechRecognition<T> {
             output.remove("duration");
         }
         Ok(answer)
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "audio": example_sound() }))
     }
 
     fn graphs(&self) -> Vec<String> {

@@ -3,14 +3,14 @@
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
     job::{Answer, Job, parse_input},
-    pipeline::Pipeline,
+    pipeline::{Pipeline, TEXT},
     text::{
         scores::{self, Problem},
         tokens::{self, Tokens},
     },
 };
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     batch::{Batcher, Row, output},
@@ -65,6 +65,10 @@ impl Pipeline for Classifier {
         let scored = self.problem.scores(&logits);
         let top_k_labels = scores::top_k_labels(self.labels.iter().cloned(), &scored, top_k);
         Ok(Answer::of(scores::answer(&top_k_labels), encoding.len() as u64))
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "text": TEXT }))
     }
 
     fn graphs(&self) -> Vec<String> {

@@ -5,7 +5,7 @@ use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job, parse_input},
     keys::{POOLING, SENTENCE_TRANSFORMERS, TRANSFORMER, unsupported},
-    pipeline::Pipeline,
+    pipeline::{Pipeline, TEXT},
     text::tokens::{self, Tokens},
 };
 use ndarray::{Array1, ArrayD, ArrayView2, Axis, Ix2};
@@ -32,6 +32,9 @@ const MAX_CHECKED: usize = 1 << 20;
 const SENTENCE: &str = "sentence_embedding";
 /// Outputs with a vector for each token.
 const STATES: [&str; 4] = ["last_hidden_state", "token_embeddings", "hidden_states", "logits"];
+/// Keys of `config.json` that state how long vectors of tokens, or of texts, are.
+const LENGTHS: [&str; 6] =
+    ["hidden_size", "d_model", "dim", "n_embd", "word_embed_proj_dim", "projection_dim"];
 
 #[derive(Debug, Deserialize)]
 #[expect(clippy::struct_field_names, reason = "OpenAI's name")]
@@ -62,6 +65,8 @@ enum Pooling {
 struct Embedder {
     tokens: Tokens,
     graph: Batcher,
+    /// The output with the vectors of tokens, or with that of the text.
+    output: String,
     /// Their vectors follow each other in the embedding.
     pooling: Vec<Pooling>,
     /// What follows the pooling.
@@ -80,6 +85,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let mut tokens = Tokens::load(repository)?;
     let graph = loader.text_graph(&tokens)?;
     let has_modules = graph.graph().outputs().iter().any(|name| name == SENTENCE);
+    let output = vectors(graph.graph(), &repository.config)?.to_owned();
     let found = modules::load(repository, has_modules)?;
     let pool = found.pooling;
     let sentences = Sentences::load(loader, &mut tokens, &TRANSFORMER, &SENTENCE_TRANSFORMERS)?;
@@ -90,7 +96,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         }
         None => by_file(&pool)?,
     };
-    if let Some(length) = stated_length(graph.graph()).filter(|_| !has_modules) {
+    if let Some(length) = stated_length(graph.graph(), &output).filter(|_| !has_modules) {
         check_length(length, pooling.len(), &found.after)?;
     }
     let normalises = loader.settings.get("normalize").and_then(Value::as_bool);
@@ -103,13 +109,39 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         pools_prompt: pool.get("include_prompt").and_then(Value::as_bool).unwrap_or(true),
         tokens,
         graph,
+        output,
     }))
 }
 
+/// The output with vectors. One of another name must state the length that the settings state: graphs also give token ids, masks and scores.
+fn vectors<'g>(graph: &'g Graph, config: &Value) -> Result<&'g str, EngineError> {
+    let lengths: Vec<i64> = LENGTHS.iter().filter_map(|key| config.get(key)?.as_i64()).collect();
+    let is_row = |shape: &[i64]| (2..=3).contains(&shape.len());
+    let named = std::iter::once(SENTENCE).chain(STATES).find_map(|wanted| {
+        graph.output_where(|name, shape| name == wanted && (shape.is_empty() || is_row(shape)))
+    });
+    let fitting = || {
+        graph.output_where(|_, shape| {
+            is_row(shape)
+                && shape
+                    .last()
+                    .is_some_and(|length| *length > 0 && (lengths.is_empty() || lengths.contains(length)))
+        })
+    };
+    named.or_else(fitting).ok_or_else(|| {
+        let length = lengths.iter().map(i64::to_string).collect::<Vec<_>>().join(" or ");
+        let of = if length.is_empty() {
+            String::new()
+        } else {
+            format!(" of {length} numbers, as config.json states,")
+        };
+        graph.misses(format!("no output has a vector{of} for each token or text"))
+    })
+}
+
 /// The length of the vectors of tokens, where the graph states it.
-fn stated_length(graph: &Graph) -> Option<usize> {
-    let name = STATES.into_iter().find(|name| graph.stated_rank(name) == Some(3))?;
-    graph.stated_size(name, 1)
+fn stated_length(graph: &Graph, output: &str) -> Option<usize> {
+    (graph.stated_rank(output) == Some(3)).then(|| graph.stated_size(output, 1)).flatten()
 }
 
 /// Rejects modules that do not fit vectors of tokens with this length. What a file states about larger ones takes no memory: jobs reject them.
@@ -198,12 +230,11 @@ impl Embedder {
 
     /// The vector of a text, without its first `skipped` tokens.
     fn pool(&self, results: &RowResults, skipped: usize) -> Result<Array1<f32>, EngineError> {
-        if let Some(pooled) = output(results, &[SENTENCE]) {
-            return Ok(flat(pooled));
+        let states = output(results, &[&self.output])
+            .ok_or_else(|| invalid_model(format!("the graph gives no {} for each text", self.output)))?;
+        if self.output == SENTENCE {
+            return Ok(flat(states));
         }
-        let states = output(results, &STATES)
-            .or_else(|| results.first().map(|(_, array)| array))
-            .ok_or_else(|| invalid_model("the graph gives no hidden states"))?;
         let Ok(states) = states.view().into_dimensionality::<Ix2>() else { return Ok(flat(states)) };
         if states.nrows() == 0 {
             return Err(invalid_model("the graph gives no state for any token"));
@@ -268,6 +299,10 @@ impl Pipeline for Embedder {
         }
         let dimensions = embeddings[0].len();
         Ok(Answer::of(json!({ "embeddings": embeddings, "dimensions": dimensions }), tokens))
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "input": TEXT }))
     }
 
     fn graphs(&self) -> Vec<String> {

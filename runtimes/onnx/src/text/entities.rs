@@ -6,7 +6,7 @@
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job, parse_input},
-    pipeline::Pipeline,
+    pipeline::{Pipeline, TEXT},
     text::{
         scores,
         tokens::{self, Tokens},
@@ -272,6 +272,13 @@ impl Pipeline for Tagger {
             }
             (Self::Given(gliner), Some(labels)) => gliner.find(&text, &labels, threshold, job),
         }
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(match self {
+            Self::Own(_) => json!({ "text": TEXT }),
+            Self::Given(_) => json!({ "text": TEXT, "labels": ["ship"] }),
+        })
     }
 
     fn graphs(&self) -> Vec<String> {

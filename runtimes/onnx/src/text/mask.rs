@@ -82,6 +82,10 @@ impl Pipeline for Filler {
         Ok(Answer::of(json!({ "candidates": candidates }), ids.len() as u64))
     }
 
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "text": format!("The ship lies in the {}.", self.mask.0) }))
+    }
+
     fn graphs(&self) -> Vec<String> {
         vec![self.graph.graph().name().to_owned()]
     }

@@ -4,7 +4,7 @@ use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job, parse_input},
     keys::{RANKING, RANKING_TRANSFORMER, unsupported},
-    pipeline::Pipeline,
+    pipeline::{Pipeline, TEXT},
     text::{
         scores,
         tokens::{self, MAX_TEXT_BYTES, Tokens},
@@ -97,6 +97,10 @@ impl Pipeline for CrossEncoder {
             read += tokens;
         }
         Ok(Answer::of(json!({ "scores": scores }), read))
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "query": TEXT, "documents": [TEXT] }))
     }
 
     fn graphs(&self) -> Vec<String> {

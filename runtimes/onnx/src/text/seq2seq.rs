@@ -11,7 +11,7 @@ use island_runtimes_kit::{
     },
     job::{Answer, Job, parse_input},
     keys::unsupported,
-    pipeline::Pipeline,
+    pipeline::{Pipeline, TEXT},
     text::tokens::{self, Tokens},
     values::positions,
 };
@@ -62,6 +62,24 @@ enum Languages {
         /// `translation_en_to_de`, and its settings.
         specific: Map<String, Value>,
     },
+}
+
+impl Languages {
+    /// The codes of two languages that a model with these tokens may have.
+    fn example(&self, tokens: &Tokens) -> (Option<&str>, Option<&str>) {
+        let pair = match self {
+            Self::Fixed => None,
+            Self::Tokens { form: Form::Underscores } => Some(("en", "fr")),
+            Self::Tokens { form: Form::Plain } => {
+                let pairs = [("eng_Latn", "fra_Latn"), ("en_XX", "fr_XX")];
+                pairs.into_iter().find(|(source, _)| tokens.id(source).is_some())
+            }
+            Self::Pairs { specific } => specific
+                .keys()
+                .find_map(|name| name.strip_prefix("translation_").and_then(|pair| pair.split_once("_to_"))),
+        };
+        pair.unzip()
+    }
 }
 
 /// Form of language tokens.
@@ -247,6 +265,11 @@ impl Pipeline for Rewriter {
             finish_reason: Some(if written.has_ended { FinishReason::Stop } else { FinishReason::Length }),
             stop_text: None,
         })
+    }
+
+    fn example(&self) -> Option<Value> {
+        let (source, target) = self.languages.example(&self.tokens);
+        Some(json!({ "text": TEXT, "source": source, "target": target }))
     }
 
     fn graphs(&self) -> Vec<String> {

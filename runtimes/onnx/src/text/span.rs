@@ -8,7 +8,7 @@ use std::{
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job, parse_input},
-    pipeline::Pipeline,
+    pipeline::{Pipeline, TEXT},
     text::{
         scores,
         tokens::{self, Tokens},
@@ -112,6 +112,10 @@ impl Pipeline for Reader {
         best.insert("answers".to_owned(), answers.into());
         let read = windows.iter().map(|window| window.len() as u64).sum();
         Ok(Answer::of(Value::Object(best), read))
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "question": "Where is the ship?", "context": TEXT }))
     }
 
     fn graphs(&self) -> Vec<String> {

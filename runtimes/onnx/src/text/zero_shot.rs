@@ -4,14 +4,14 @@ use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job, parse_input},
     keys::unsupported,
-    pipeline::Pipeline,
+    pipeline::{Pipeline, TEXT},
     text::{
         scores,
         tokens::{self, Tokens},
     },
 };
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::{
     batch::{Batcher, Row, output},
@@ -107,6 +107,10 @@ impl Pipeline for ZeroShot {
         Ok(Answer::of(scores::answer(&scores::top_k_labels(labels, &probabilities, None)), tokens))
     }
 
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "text": TEXT, "labels": ["ships"] }))
+    }
+
     fn graphs(&self) -> Vec<String> {
         vec![self.graph.graph().name().to_owned()]
     }
@@ -114,8 +118,6 @@ impl Pipeline for ZeroShot {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -13,7 +13,7 @@ use island_runtimes_kit::{
     job::{Answer, Job, parse_input},
     keys::CONFIG,
     media::picture,
-    pipeline::Pipeline,
+    pipeline::{Pipeline, example_picture},
     text::tokens::Tokens,
     values::{positions, read},
 };
@@ -125,6 +125,10 @@ impl Pipeline for Writer {
         job.step()?;
         let written = self.write(&picture, &options, job)?;
         Ok(written.answer(json!({ "text": written.text })))
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "image": example_picture() }))
     }
 
     fn graphs(&self) -> Vec<String> {

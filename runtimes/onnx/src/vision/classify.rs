@@ -5,11 +5,11 @@ use island_runtimes_kit::{
     error::{EngineError, invalid_model},
     job::{Answer, Job, parse_input},
     media::picture,
-    pipeline::Pipeline,
+    pipeline::{Pipeline, example_picture},
     text::scores::{self, Problem},
 };
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::preprocess::Preprocessor;
 use crate::task::Loader;
@@ -65,6 +65,10 @@ impl Pipeline for Classifier {
         let top_k_labels =
             scores::top_k_labels(self.labels.iter().cloned(), &probabilities, Some(top_k.unwrap_or(TOP_K)));
         Ok(Answer::of(scores::answer(&top_k_labels), 0))
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "image": example_picture() }))
     }
 
     fn graphs(&self) -> Vec<String> {

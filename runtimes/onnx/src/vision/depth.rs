@@ -9,7 +9,7 @@ use island_runtimes_kit::{
         plane::{Kind, interpolate},
         segment::small_enough,
     },
-    pipeline::Pipeline,
+    pipeline::{Pipeline, example_picture},
 };
 use ndarray::{Array2, Axis, Ix2};
 use serde::Deserialize;
@@ -55,6 +55,10 @@ impl Pipeline for Depth {
         let depth = gray::png(&levels(&plane))?;
         let output = json!({ "depth": depth, "width": picture.width(), "height": picture.height() });
         Ok(Answer::of(output, 0))
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "image": example_picture() }))
     }
 
     fn graphs(&self) -> Vec<String> {

@@ -10,7 +10,7 @@ use island_runtimes_kit::{
     job::{Answer, Job, parse_input},
     keys::unsupported,
     media::picture,
-    pipeline::Pipeline,
+    pipeline::{Pipeline, example_picture},
     repository::Repository,
     text::scores,
 };
@@ -200,6 +200,10 @@ impl Pipeline for Detector {
         let output =
             json!({ "detections": detections, "width": picture.width(), "height": picture.height() });
         Ok(Answer::of(output, 0))
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "image": example_picture() }))
     }
 
     fn graphs(&self) -> Vec<String> {

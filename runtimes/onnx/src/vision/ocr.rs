@@ -10,7 +10,7 @@ use island_runtimes_kit::{
     error::EngineError,
     job::{Answer, Job, parse_input},
     media::picture,
-    pipeline::Pipeline,
+    pipeline::{Pipeline, example_picture},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -46,6 +46,10 @@ impl Pipeline for Line {
         job.step()?;
         let written = self.0.write(&picture, &options, job)?;
         Ok(written.answer(json!({ "text": written.text, "lines": [{ "text": written.text }] })))
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "image": example_picture() }))
     }
 
     fn graphs(&self) -> Vec<String> {

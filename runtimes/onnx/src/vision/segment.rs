@@ -17,7 +17,7 @@ use island_runtimes_kit::{
         gray, picture,
         segment::{Segment, small_enough},
     },
-    pipeline::Pipeline,
+    pipeline::{Pipeline, example_picture},
 };
 use ndarray::Array2;
 use serde::Deserialize;
@@ -54,6 +54,11 @@ trait Head: Send + Sync + 'static {
     fn segments(&self, picture: &RgbImage, input: &Input, job: &Job) -> Result<Vec<Segment>, EngineError>;
 
     fn graphs(&self) -> Vec<String>;
+
+    /// Whether it segments what a job points at.
+    fn takes_points(&self) -> bool {
+        false
+    }
 }
 
 struct Segmenter(Box<dyn Head>);
@@ -103,6 +108,14 @@ impl Pipeline for Segmenter {
         }
         let output = json!({ "segments": segments, "width": picture.width(), "height": picture.height() });
         Ok(Answer::of(output, 0))
+    }
+
+    fn example(&self) -> Option<Value> {
+        let mut example = json!({ "image": example_picture() });
+        if self.0.takes_points() {
+            example["points"] = json!([{ "x": 8, "y": 8 }]);
+        }
+        Some(example)
     }
 
     fn graphs(&self) -> Vec<String> {

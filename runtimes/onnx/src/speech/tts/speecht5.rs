@@ -9,13 +9,13 @@ use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job},
     keys::{CONFIG, FEATURE_EXTRACTOR},
-    pipeline::Pipeline,
+    pipeline::{Pipeline, TEXT},
     speech::features,
     values::{count, read, sampling_rate},
 };
 use ndarray::{Array2, Array3, ArrayD};
 use ort::value::DynValue;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{characters::Characters, speaker};
 use crate::{
@@ -213,6 +213,10 @@ impl Pipeline for SpeechT5 {
         let on_token = self.vocoder.run(Feeds::new().floats("spectrogram", spectrogram.into_dyn()))?;
         let samples: Vec<f32> = on_token.floats("waveform")?.into_iter().collect();
         Ok(Answer::of(super::spoken(&samples, self.rate), ids.len() as u64))
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "text": TEXT, "speaker_embeddings": vec![1.0; self.sizes.speaker] }))
     }
 
     fn graphs(&self) -> Vec<String> {

@@ -19,13 +19,13 @@ use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
     job::{Answer, Job, parse_input},
     noise,
-    pipeline::Pipeline,
+    pipeline::{Pipeline, TEXT},
     repository::Repository,
     values::read,
 };
 use ndarray::{Array2, Array3};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::task::Loader;
 use letters::Letters;
@@ -224,8 +224,7 @@ impl Supertonic {
 
 /// The first output of a graph, which is the only one that counts here, whatever its name is.
 fn first(graph: &Graph, feeds: Feeds<'_>) -> Result<ndarray::ArrayD<f32>, EngineError> {
-    let name = graph.outputs().first().cloned().unwrap_or_default();
-    graph.run(feeds)?.floats(&name)
+    graph.run(feeds)?.floats(graph.first_output()?)
 }
 
 impl Sizes {
@@ -286,6 +285,10 @@ impl Pipeline for Supertonic {
         Ok(Answer::of(super::spoken(&samples, self.sizes.rate), read))
     }
 
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "text": TEXT }))
+    }
+
     fn graphs(&self) -> Vec<String> {
         let graphs = [&self.duration, &self.encoder, &self.estimator, &self.vocoder];
         graphs.iter().map(|graph| graph.name().to_owned()).collect()
@@ -294,7 +297,6 @@ impl Pipeline for Supertonic {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
 

@@ -4,11 +4,11 @@ use island_runtimes_graph::{Feeds, Graph};
 use island_runtimes_kit::{
     error::{EngineError, invalid_input},
     job::{Answer, Job},
-    pipeline::Pipeline,
+    pipeline::{Pipeline, TEXT},
     values::sampling_rate,
 };
 use ndarray::Array2;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::letters::Letters;
 use crate::task::Loader;
@@ -49,6 +49,10 @@ impl Pipeline for Vits {
         let feeds = Feeds::new().ints("input_ids", ids.into_dyn()).ints("attention_mask", mask.into_dyn());
         let samples: Vec<f32> = self.graph.run(feeds)?.floats("waveform")?.into_iter().collect();
         Ok(Answer::of(super::spoken(&samples, self.rate), read as u64))
+    }
+
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "text": TEXT }))
     }
 
     fn graphs(&self) -> Vec<String> {

@@ -79,7 +79,7 @@ impl Grid {
         let fit = Fit::of(picture.dimensions(), self.size);
         let pixels = Levels::UNIT.tensor(&fit.place(picture, self.size));
         let results = graph.run(Feeds::new().floats(input(graph), pixels.into_dyn()))?;
-        let name = graph.outputs().first().map(String::as_str).unwrap_or_default();
+        let name = graph.first_output()?;
         let boxes =
             results.floats(name)?.into_dimensionality::<Ix3>().ok().filter(|array| array.shape()[0] == 1);
         let boxes = boxes.ok_or_else(|| invalid_model(format!("{name} of the graph is not [1, …, …]")))?;

@@ -10,6 +10,8 @@ use ndarray::ArrayView2;
 
 /// Maximum number of characters of an alphabet.
 const MAX_LETTERS: usize = 100_000;
+/// The blank in lists that have one, as their first line.
+const BLANK: &str = "blank";
 
 /// The characters of a graph, the blank first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,12 +44,15 @@ impl Alphabet {
 
     /// From a list.
     pub fn of(list: &str) -> Self {
-        Self(std::iter::once(String::new()).chain(list.lines().map(str::to_owned)).collect())
+        // Some lists have the blank themselves.
+        let letters = list.lines().skip_while(|line| *line == BLANK).map(str::to_owned);
+        Self(std::iter::once(String::new()).chain(letters).collect())
     }
 
     /// The text of `[T, characters]` probabilities, and the mean probability of its characters.
     pub fn read(&self, probabilities: ArrayView2<'_, f32>) -> Result<(String, f32), EngineError> {
-        let (known, given) = (self.0.len(), probabilities.ncols());
+        let given = probabilities.ncols();
+        let known = self.0.len();
         // Graphs with a space have it last, though lists do not contain it.
         if given != known && given != known + 1 {
             return Err(invalid_model(format!(
@@ -90,6 +95,14 @@ mod tests {
         assert_eq!(text, "aab b");
         assert!((score - 0.8).abs() < 1e-6);
         assert_eq!(alphabet.read(probabilities(&[0, 0], 3).view()).expect("read"), (String::new(), 0.0));
+    }
+
+    #[test]
+    fn a_list_with_the_blank_is_read_without_it() {
+        assert_eq!(Alphabet::of("blank\na\nb\n \n"), Alphabet::of("a\nb\n \n"));
+        let (text, _) =
+            Alphabet::of("blank\r\na\r\nb\r\n ").read(probabilities(&[0, 1, 3, 2], 4).view()).expect("read");
+        assert_eq!(text, "a b");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use island_runtimes_kit::{
     error::{EngineError, invalid_model},
     job::{Answer, Job, parse_input},
     media::{picture, resize::interpolated},
-    pipeline::Pipeline,
+    pipeline::{Pipeline, example_picture},
 };
 use ndarray::{ArrayD, Axis, Ix2, Ix3, s};
 use serde_json::{Value, json};
@@ -158,6 +158,15 @@ impl Pipeline for Page {
         Ok(Answer::of(json!({ "text": whole.join("\n"), "lines": lines }), 0))
     }
 
+    fn example(&self) -> Option<Value> {
+        Some(json!({ "image": example_picture() }))
+    }
+
+    /// The example may have no line.
+    fn try_rest(&self) -> Result<(), EngineError> {
+        self.read(RgbImage::new(2 * LINE_HEIGHT, LINE_HEIGHT)).map(drop)
+    }
+
     fn graphs(&self) -> Vec<String> {
         let all = [Some(&self.finder), Some(&self.reader), self.turner.as_ref()];
         all.into_iter().flatten().map(|graph| graph.name().to_owned()).collect()
@@ -166,8 +175,7 @@ impl Pipeline for Page {
 
 /// The first output of a graph for an image.
 fn first(graph: &Graph, pixels: ArrayD<f32>) -> Result<ArrayD<f32>, EngineError> {
-    let name = graph.outputs().first().map(String::as_str).unwrap_or_default();
-    graph.run(Feeds::new().floats(input(graph), pixels))?.floats(name)
+    graph.run(Feeds::new().floats(input(graph), pixels))?.floats(graph.first_output()?)
 }
 
 /// A line scaled to the input's height, padded with gray on the right.

@@ -59,7 +59,7 @@ impl Head for Foreground {
         let prepared = self.preprocessor.prepare(picture)?;
         let results = self.graph.run(prepared.feeds(&self.graph))?;
         // Models trained at several depths have the finest mask first.
-        let name = self.graph.outputs().first().map(String::as_str).unwrap_or_default();
+        let name = self.graph.first_output()?;
         let mut plane = results.floats(name)?;
         while plane.ndim() > 2 && plane.shape()[0] == 1 {
             plane.index_axis_inplace(ndarray::Axis(0), 0);

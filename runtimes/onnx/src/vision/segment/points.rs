@@ -167,6 +167,10 @@ impl Head for Points {
     fn graphs(&self) -> Vec<String> {
         vec![self.encoder.name().to_owned(), self.decoder.name().to_owned()]
     }
+
+    fn takes_points(&self) -> bool {
+        true
+    }
 }
 
 fn shaped<T>(shape: &[usize], values: Vec<T>) -> Result<ArrayD<T>, EngineError> {
