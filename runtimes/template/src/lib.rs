@@ -252,9 +252,21 @@ impl Template {
                 let messages: Vec<Message> = messages.iter().map(Message::with_textual_arguments).collect();
                 self.render_with(environment, conversation, &messages, now)
             }
-            // Some models do not support system messages: the user's first message includes it.
-            Err(TemplateError::Refused(_)) if messages[0].role == "system" && messages.len() > 1 => {
-                self.render_with(environment, conversation, &without_system(messages), now)
+            // Some templates take one system message, at the beginning, and turns that alternate; agents send more of both.
+            Err(refused @ TemplateError::Refused(_)) => {
+                let turns = in_turns(messages);
+                let rendered = if turns == *messages {
+                    Err(refused)
+                } else {
+                    self.render_with(environment, conversation, &turns, now)
+                };
+                match rendered {
+                    // Some models do not support system messages: the user's first message includes it.
+                    Err(TemplateError::Refused(_)) if turns.len() > 1 && turns[0].role == "system" => {
+                        self.render_with(environment, conversation, &without_system(&turns), now)
+                    }
+                    rendered => rendered,
+                }
             }
             rendered => rendered,
         }
@@ -388,6 +400,22 @@ fn with_responses(messages: &[Message]) -> Vec<Message> {
         }
     }
     folded
+}
+
+/// The same with one system message, at the beginning: later ones become the user's. Messages of the user in a row become one.
+fn in_turns(messages: &[Message]) -> Vec<Message> {
+    let mut turns: Vec<Message> = Vec::new();
+    for message in messages {
+        let begins = turns.iter().all(|turn| turn.role == "system");
+        let role = if message.role == "system" && !begins { "user" } else { message.role.as_str() };
+        match turns.last_mut() {
+            Some(last) if last.role == role && matches!(role, "system" | "user") => {
+                last.content = format!("{}\n\n{}", last.content, message.content);
+            }
+            _ => turns.push(Message { role: role.to_owned(), ..message.clone() }),
+        }
+    }
+    turns
 }
 
 fn without_system(messages: &[Message]) -> Vec<Message> {

@@ -41,6 +41,37 @@ fn a_model_without_system_messages_hears_it_from_the_user() {
 }
 
 #[test]
+fn conversations_of_agents_become_alternating_turns() {
+    let messages: Vec<Message> = [
+        ("system", "A"),
+        ("system", "B"),
+        ("user", "C"),
+        ("user", "D"),
+        ("system", "E"),
+        ("assistant", "F"),
+        ("system", "G"),
+    ]
+    .map(|(role, content)| message(role, content))
+    .into();
+    let shown = "{{ m.role }}:{{ m.content }};";
+    let each = format!("{{% for m in messages %}}{shown}{{% endfor %}}");
+    let any = render(&each, &messages).expect("renders");
+    assert_eq!(any, "system:A;system:B;user:C;user:D;system:E;assistant:F;system:G;", "as it is");
+    let first_only = format!(
+        "{{% for m in messages %}}{{% if m.role == 'system' and not loop.first %}}{{{{ raise_exception('first') }}}}{{% endif %}}{shown}{{% endfor %}}"
+    );
+    let turns = "user:C\n\nD\n\nE;assistant:F;user:G;";
+    assert_eq!(render(&first_only, &messages).expect("renders"), format!("system:A\n\nB;{turns}"));
+    let alternating = format!(
+        "{{% for m in messages %}}{{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}}{{{{ raise_exception('alternate') }}}}{{% endif %}}{shown}{{% endfor %}}"
+    );
+    assert_eq!(
+        render(&alternating, &messages).expect("renders"),
+        "user:A\n\nB\n\nC\n\nD\n\nE;assistant:F;user:G;"
+    );
+}
+
+#[test]
 fn a_refusal_is_told_in_the_templates_words() {
     let refused = render("{{ raise_exception('roles must alternate') }}", &[message("user", "x")]);
     assert!(matches!(refused, Err(TemplateError::Refused(words)) if words == "roles must alternate"));
