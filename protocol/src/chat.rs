@@ -116,22 +116,24 @@ pub struct ChatRequest {
         {"type": "null"},
     ])))]
     pub response_format: Option<Value>,
-    /// Functions that the reply may call: `{"type": "function", "function": {"name", "description", "parameters"}}`.
+    /// Functions that the reply may call: `{"type": "function", "function": {"name", "description", "parameters"}}`. Tools of other types
+    /// are accepted, and not offered to the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(extend("maxItems" = 128, "items" = {
         "type": "object",
-        "required": ["type", "function"],
-        "properties": {
-            "type": {"const": "function"},
+        "required": ["type"],
+        "properties": {"type": {"type": "string"}},
+        "if": {"properties": {"type": {"const": "function"}}},
+        "then": {"required": ["function"], "properties": {
             "function": {
                 "type": "object",
                 "required": ["name"],
                 "properties": {"name": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}},
             },
-        },
+        }},
     })))]
     pub tools: Option<Vec<Value>>,
-    /// `none`, `auto`, `required`, or one function.
+    /// `none`, `auto`, `required`, one function, or `{"type": "allowed_tools", "allowed_tools": {"mode", "tools"}}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<Value>,
     /// How much the model reasons before it answers; `none` for not at all. Models that do not reason ignore it.
@@ -208,8 +210,8 @@ pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["system", "developer", "user", "assistant", "tool"])))]
     pub role: String,
-    /// A string, or a list of parts of the types `text` and, for models that take them, `image_url` and `input_audio` (or `audio_url`);
-    /// null next to tool calls.
+    /// A string, or a list of parts of the types `text`, `refusal` and, for models that take them, `image_url` and `input_audio` (or
+    /// `audio_url`); null next to tool calls.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
         {"type": ["string", "null"]},
@@ -219,6 +221,10 @@ pub struct ChatMessage {
                 {
                     "required": ["type", "text"],
                     "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+                },
+                {
+                    "required": ["type", "refusal"],
+                    "properties": {"type": {"const": "refusal"}, "refusal": {"type": "string"}},
                 },
                 {
                     "required": ["type", "image_url"],

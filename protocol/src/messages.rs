@@ -135,26 +135,29 @@ pub struct TokenCount {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct InputMessage {
-    /// `user` or `assistant`.
-    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["user", "assistant"])))]
+    /// `user`, `assistant` or `system`.
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["user", "assistant", "system"])))]
     pub role: String,
-    /// A string, or a list of blocks of the types `text`, `image`, `tool_use`, `tool_result`, `thinking` and `redacted_thinking`.
+    /// A string, or a list of blocks of the types `text`, `image`, `document`, `search_result`, `tool_use`, `tool_result`, `thinking` and
+    /// `redacted_thinking`. Those about tools of other servers, such as `server_tool_use`, are left out.
     #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
         {"type": "string"},
-        {"type": "array", "items": {"type": "object", "required": ["type"], "properties": {"type": {
-            "enum": ["text", "image", "tool_use", "tool_result", "thinking", "redacted_thinking"],
-        }}}},
+        {"type": "array", "items": {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}}},
     ])))]
     pub content: Value,
 }
 
-/// A function that a reply may call.
+/// A function that a reply may call. Tools of other types are accepted, and not offered to the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Tool {
-    /// Its name.
+    /// `custom` or absent for a function.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Its name. A function needs one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(regex(pattern = "^[A-Za-z0-9_-]{1,128}$")))]
-    pub name: String,
+    pub name: Option<String>,
     /// What it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,

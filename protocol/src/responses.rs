@@ -21,7 +21,8 @@ pub struct ResponseRequest {
     #[serde(default, deserialize_with = "null_as_default")]
     #[cfg_attr(feature = "openapi", schemars(with = "Option<String>"))]
     pub model: String,
-    /// A text, or a list of items: messages, function calls and their results, reasoning, and references to items of stored responses.
+    /// A text, or a list of items: messages, calls of functions and of tools that the client runs, their results, reasoning, and references
+    /// to items of stored responses. Items about tools of other servers, such as `web_search_call`, are left out.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
         {"type": "string"},
@@ -64,11 +65,12 @@ pub struct ResponseRequest {
     /// What the response contains in addition: `message.output_text.logprobs`. Other values are ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub include: Option<Vec<String>>,
-    /// Functions that the reply may call: `{"type": "function", "name", "description", "parameters"}`. Tools of the server do not exist.
+    /// Functions that the reply may call: `{"type": "function", "name", "description", "parameters"}`. Tools of other types are accepted,
+    /// and not offered to the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(length(max = 128)))]
     pub tools: Option<Vec<Value>>,
-    /// `none`, `auto`, `required`, or one function.
+    /// `none`, `auto`, `required`, one function, or `{"type": "allowed_tools", "mode", "tools"}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<Value>,
     /// Whether the reply may call several functions.

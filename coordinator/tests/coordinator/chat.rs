@@ -330,7 +330,8 @@ async fn invalid_formats_and_functions_are_refused() {
         );
     }
     for (path, tools, choice) in [
-        ("tools.0.type", json!([{"type": "search"}]), json!("auto")),
+        ("tools.0.function", json!([{"type": "function"}]), json!("auto")),
+        ("tool_choice", json!([function, {"type": "search"}]), json!({"type": "search"})),
         (
             "tools.1.function.name",
             json!([function, {"type": "function", "function": {"name": "a b"}}]),

@@ -422,7 +422,7 @@ async fn a_response_that_is_not_stored_is_unknown_and_wrong_requests_are_refused
     let id = response["id"].as_str().expect("id");
     assert_eq!(answer(network.call(Method::GET, &format!("/responses/{id}"))).await.0, 404);
     let cases: [(Change, &str); 5] = [
-        (|body| body["tools"] = json!([{"type": "web_search"}]), "tools.0"),
+        (|body| body["tools"] = json!([{"name": "look"}]), "tools.0"),
         (|body| body["input"] = json!([]), "input"),
         (|body| body["previous_response_id"] = json!("resp_x"), "previous_response_id"),
         (

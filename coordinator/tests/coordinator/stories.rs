@@ -5,6 +5,7 @@ mod support;
 mod accounts;
 mod admission;
 mod advice;
+mod agents;
 mod alerts;
 mod artifacts;
 mod audio;

@@ -372,7 +372,9 @@ fn flattened((index, mut message): (usize, ChatMessage)) -> Result<ChatMessage, 
     let content = match &message.content {
         Value::Null if message.role == "assistant" => String::new(),
         Value::String(text) => text.clone(),
-        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        Value::Array(parts) => {
+            parts.iter().filter_map(|part| part["text"].as_str().or(part["refusal"].as_str())).collect()
+        }
         _ => {
             return Err(invalid(
                 &format!("messages.{index}.content"),
@@ -383,11 +385,18 @@ fn flattened((index, mut message): (usize, ChatMessage)) -> Result<ChatMessage, 
     Ok(ChatMessage { content: content.into(), ..message })
 }
 
-/// `tools` and `tool_choice` for a Cargo; `None` if no function may be called.
+/// `tools` and `tool_choice` for a Cargo; `None` if no function may be called. Tools that are not functions are left out, as a model can
+/// do without them, but for one that must be called.
 fn tools(request: &ChatRequest) -> Result<Option<(Value, Value)>, ApiError> {
-    let tools = request.tools.as_deref().unwrap_or_default();
-    let choice = request.tool_choice.clone().unwrap_or_else(|| json!("auto"));
     let name = |tool: &Value| tool.pointer("/function/name").cloned();
+    let mut tools: Vec<&Value> = request.tools.iter().flatten().filter(|tool| name(tool).is_some()).collect();
+    let mut choice = request.tool_choice.clone().unwrap_or_else(|| json!("auto"));
+    if let Some(allowed) = choice.get("allowed_tools") {
+        let listed = allowed["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let listed: Vec<Value> = listed.iter().filter_map(name).collect();
+        tools.retain(|tool| name(tool).is_some_and(|name| listed.contains(&name)));
+        choice = allowed["mode"].clone();
+    }
     let is_valid = match choice.as_str() {
         Some("none" | "auto") => true,
         Some("required") => !tools.is_empty(),
@@ -396,7 +405,57 @@ fn tools(request: &ChatRequest) -> Result<Option<(Value, Value)>, ApiError> {
         }
     };
     if !is_valid {
-        return Err(invalid("tool_choice", "tool_choice must be none, auto, required or one of the tools"));
+        let rule = "tool_choice must be none, auto, required or one of the functions in tools; tools of other types are not called";
+        return Err(invalid("tool_choice", rule));
     }
     Ok((!tools.is_empty() && choice != "none").then(|| (json!(tools), choice)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of the functions on offer and the choice, or the field of the error.
+    fn offered(tools: Value, choice: Value) -> Result<Option<(Vec<Value>, Value)>, Option<String>> {
+        let request = ChatRequest {
+            tools: Some(serde_json::from_value(tools).expect("tools")),
+            tool_choice: Some(choice).filter(|choice| !choice.is_null()),
+            ..ChatRequest::default()
+        };
+        let names = |tools: Value| {
+            let tools = tools.as_array().expect("a list").clone();
+            tools.iter().map(|tool| tool["function"]["name"].clone()).collect()
+        };
+        let offered = super::tools(&request).map_err(|error| error.body().error.param)?;
+        Ok(offered.map(|(tools, choice)| (names(tools), choice)))
+    }
+
+    #[test]
+    fn only_functions_are_offered_and_called() {
+        let function = |name: &str| json!({"type": "function", "function": {"name": name}});
+        let custom = json!({"type": "custom", "custom": {"name": "patch"}});
+        let both = json!([custom, function("f"), function("g")]);
+        let (f, all) = (json!("f"), vec![json!("f"), json!("g")]);
+        assert_eq!(offered(both.clone(), Value::Null), Ok(Some((all.clone(), json!("auto")))));
+        assert_eq!(offered(both.clone(), function("f")), Ok(Some((all.clone(), function("f")))));
+        assert_eq!(offered(json!([custom]), json!("auto")), Ok(None));
+        let allowed = |mode: &str| json!({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [function("f"), custom]}});
+        assert_eq!(offered(both.clone(), allowed("required")), Ok(Some((vec![f], json!("required")))));
+        for (tools, choice) in [
+            (json!([custom]), json!("required")),
+            (json!([custom]), allowed("required")),
+            (both.clone(), json!({"type": "custom", "custom": {"name": "patch"}})),
+            (both.clone(), json!({"type": "web_search"})),
+            (both, function("h")),
+        ] {
+            assert_eq!(offered(tools, choice.clone()), Err(Some("tool_choice".to_owned())), "{choice}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_an_earlier_reply_is_its_text() {
+        let parts = json!([{"type": "refusal", "refusal": "No."}]);
+        let message = ChatMessage { role: "assistant".to_owned(), content: parts, ..ChatMessage::default() };
+        assert_eq!(flattened((0, message)).expect("a message").content, "No.");
+    }
 }

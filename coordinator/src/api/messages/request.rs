@@ -30,8 +30,13 @@ pub(super) fn chat(request: MessagesRequest) -> Result<ChatRequest, ApiError> {
     }
     let OutputConfig { effort, format } = request.output_config.unwrap_or_default();
     let (reasoning_effort, reasoning) = thinking(request.thinking, effort);
-    let tools =
-        request.tools.map(|tools| tools.into_iter().enumerate().map(function).collect::<Result<_, _>>());
+    let tools = request.tools.map(|tools| {
+        tools
+            .into_iter()
+            .enumerate()
+            .filter_map(|(index, tool)| function(index, tool))
+            .collect::<Result<_, _>>()
+    });
     let at_most_one_call = request.tool_choice.as_ref().and_then(|choice| choice.disable_parallel_tool_use);
     Ok(ChatRequest {
         model: request.model,
@@ -73,7 +78,16 @@ fn joined(content: &Value) -> Option<String> {
 /// The messages that one message means: results of functions are messages of their own.
 fn converted(InputMessage { role, content }: InputMessage) -> Option<Vec<ChatMessage>> {
     let Value::Array(blocks) = content else { return Some(vec![message(&role, content)]) };
-    if role == "assistant" { assistant(&blocks).map(|one| vec![one]) } else { user(&blocks) }
+    match role.as_str() {
+        "assistant" => assistant(&blocks).map(|one| vec![one]),
+        "system" => Some(vec![message("system", instructions(&blocks).into())]),
+        _ => user(&blocks),
+    }
+}
+
+/// The texts of instructions between messages. Other blocks, such as changes of the tools on offer, mean nothing to a model.
+fn instructions(blocks: &[Value]) -> String {
+    blocks.iter().filter_map(|block| block["text"].as_str()).collect()
 }
 
 fn assistant(blocks: &[Value]) -> Option<ChatMessage> {
@@ -82,8 +96,9 @@ fn assistant(blocks: &[Value]) -> Option<ChatMessage> {
         match block["type"].as_str()? {
             "text" => text.push_str(block["text"].as_str()?),
             "thinking" => reasoning.push_str(block["thinking"].as_str()?),
-            // Encrypted for another server.
-            "redacted_thinking" => {}
+            // Encrypted for another server, or run by it: what it found is in the text.
+            "redacted_thinking" | "server_tool_use" | "mcp_tool_use" => {}
+            kind if kind.ends_with("_tool_result") => {}
             "tool_use" => calls.push(ToolCall {
                 id: block["id"].as_str()?.to_owned(),
                 kind: "function".to_owned(),
@@ -125,17 +140,44 @@ fn result(block: &Value) -> Option<Value> {
         Value::Array(blocks) if blocks.iter().any(|block| block["type"] == "image") => {
             blocks.iter().map(part).collect()
         }
-        content => joined(content).map(Value::from),
+        Value::Array(blocks) => blocks.iter().map(text).collect::<Option<String>>().map(Value::from),
+        content => content.as_str().map(Value::from),
     }
 }
 
 /// A text or a picture as a part of a message.
 fn part(block: &Value) -> Option<Value> {
+    if block["type"] == "image" {
+        return Some(json!({"type": "image_url", "image_url": {"url": address(&block["source"])?}}));
+    }
+    Some(json!({"type": "text", "text": text(block)?}))
+}
+
+/// The text that a block means to a model; `None` if it is not a text, such as a PDF.
+fn text(block: &Value) -> Option<String> {
     match block["type"].as_str()? {
-        "text" => Some(json!({"type": "text", "text": block["text"].as_str()?})),
-        "image" => Some(json!({"type": "image_url", "image_url": {"url": address(&block["source"])?}})),
+        "text" => block["text"].as_str().map(str::to_owned),
+        "document" => {
+            let source = &block["source"];
+            let text = match source["type"].as_str()? {
+                "text" => source["data"].as_str().map(str::to_owned),
+                "content" => joined(&source["content"]),
+                _ => None,
+            };
+            Some(lines([block["title"].as_str(), block["context"].as_str(), Some(&text?)]))
+        }
+        "search_result" => {
+            let text = joined(&block["content"])?;
+            Some(lines([block["title"].as_str(), block["source"].as_str(), Some(&text)]))
+        }
+        // The tool is on offer in any case.
+        "tool_reference" => block["tool_name"].as_str().map(str::to_owned),
         _ => None,
     }
+}
+
+fn lines<const N: usize>(texts: [Option<&str>; N]) -> String {
+    texts.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
 
 /// The address of a picture: a `data:` address of one that was sent.
@@ -150,18 +192,23 @@ fn address(source: &Value) -> Option<String> {
     }
 }
 
-/// A function in the form of the chat API. A description that is absent stays so: templates write `null` as a text.
-fn function((index, Tool { name, description, input_schema }): (usize, Tool)) -> Result<Value, ApiError> {
-    if !input_schema.is_object() {
-        let must = "a function with its input_schema: this server has no tools of its own";
-        return Err(invalid(&format!("tools.{index}"), must));
+/// A function in the form of the chat API; `None` for a tool that another server or another model defines, which a model can do without.
+/// A description that is absent stays so: templates write `null` as a text.
+fn function(index: usize, tool: Tool) -> Option<Result<Value, ApiError>> {
+    let Tool { kind, name, description, input_schema } = tool;
+    let is_function = input_schema.is_object();
+    if !is_function && kind.is_some_and(|kind| kind != "custom") {
+        return None;
     }
+    let Some(name) = name.filter(|_| is_function) else {
+        return Some(Err(invalid(&format!("tools.{index}"), "a function with its name and input_schema")));
+    };
     let mut function = json!({"name": name});
     if let Some(description) = description {
         function["description"] = description.into();
     }
     function["parameters"] = input_schema;
-    Ok(json!({"type": "function", "function": function}))
+    Some(Ok(json!({"type": "function", "function": function})))
 }
 
 fn choice(ToolChoice { kind, name, .. }: ToolChoice) -> Value {
@@ -299,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_needs_no_description_and_a_tool_of_the_server_is_refused() {
+    fn a_function_needs_a_schema_and_other_tools_are_left_out() {
         let of = |tool: Value| {
             let body = json!({
                 "model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "tools": [tool],
@@ -308,13 +355,69 @@ mod tests {
             converted.map(|chat| json!(chat.tools)).map_err(|error| error.body().error.param)
         };
         let schema = json!({"type": "object"});
-        let function = json!({"name": "look", "parameters": schema});
+        let offered = Ok(json!([{"type": "function", "function": {"name": "look", "parameters": schema}}]));
+        assert_eq!(of(json!({"name": "look", "input_schema": schema})), offered);
+        assert_eq!(of(json!({"type": "custom", "name": "look", "input_schema": schema})), offered);
+        for other in [
+            json!({"type": "web_search_20260318", "name": "web_search", "max_uses": 2}),
+            json!({"type": "bash_20250124", "name": "bash"}),
+            json!({"type": "mcp_toolset", "mcp_server_name": "files"}),
+        ] {
+            assert_eq!(of(other.clone()), Ok(json!([])), "{other}");
+        }
+        for incomplete in [json!({"name": "look"}), json!({"type": "custom", "input_schema": schema})] {
+            assert_eq!(of(incomplete), Err(Some("tools.0".to_owned())));
+        }
+    }
+
+    #[test]
+    fn instructions_may_stand_between_messages() {
+        let blocks = json!([
+            {"type": "text", "text": "Be ", "cache_control": {"type": "ephemeral"}},
+            {"type": "tool_addition", "tools": []},
+            {"type": "text", "text": "brief."},
+        ]);
+        let converted = convert(json!({"model": "m", "max_tokens": 5, "messages": [
+            {"role": "user", "content": "hi"}, {"role": "system", "content": blocks},
+            {"role": "system", "content": "Now."},
+        ]}));
         assert_eq!(
-            of(json!({"name": "look", "input_schema": schema})),
-            Ok(json!([{"type": "function", "function": function}]))
+            converted["messages"],
+            json!([
+                {"role": "user", "content": "hi"},
+                {"role": "system", "content": "Be brief."},
+                {"role": "system", "content": "Now."},
+            ])
         );
-        let search = json!({"type": "web_search_20260318", "name": "web_search", "max_uses": 2});
-        assert_eq!(of(search), Err(Some("tools.0".to_owned())));
+    }
+
+    #[test]
+    fn documents_and_results_of_searches_become_texts() {
+        let document = |source: Value| json!({"type": "document", "title": "Log", "source": source});
+        let plain = document(json!({"type": "text", "media_type": "text/plain", "data": "It rains."}));
+        let found = json!({
+            "type": "search_result", "source": "https://example.org", "title": "Weather",
+            "content": [{"type": "text", "text": "Rain."}],
+        });
+        let reference = json!({"type": "tool_reference", "tool_name": "look"});
+        let results = json!({"type": "tool_result", "tool_use_id": "c1", "content": [plain, reference]});
+        let converted = convert(json!({"model": "m", "max_tokens": 5, "messages": [
+            {"role": "assistant", "content": [
+                {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}},
+                {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []},
+                {"type": "text", "text": "Hi"},
+            ]},
+            {"role": "user", "content": [results, document(json!({"type": "content", "content": "Dry."})), found]},
+        ]}));
+        let text = |text: &str| json!({"type": "text", "text": text});
+        assert_eq!(
+            converted["messages"],
+            json!([
+                {"role": "assistant", "content": "Hi"},
+                {"role": "tool", "content": "Log\nIt rains.look", "tool_call_id": "c1"},
+                {"role": "user", "content": [text("Log\nDry."), text("Weather\nhttps://example.org\nRain.")]},
+            ])
+        );
     }
 
     #[test]
@@ -387,6 +490,7 @@ mod tests {
             ("user", json!({"type": "tool_use", "id": "c", "name": "f", "input": {}})),
             ("user", json!({"type": "image", "source": {"type": "file", "file_id": "f"}})),
             ("user", json!({"type": "text"})),
+            ("user", json!({"type": "document", "source": {"type": "base64", "data": "JVBERg=="}})),
         ] {
             let request = MessagesRequest {
                 messages: vec![InputMessage { role: role.to_owned(), content: json!([block]) }],

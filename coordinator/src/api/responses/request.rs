@@ -12,6 +12,24 @@ use crate::api::{ApiError, chat::request::Names};
 /// Settings with other names than in the chat API.
 pub(super) const NAMES: Names =
     &[("max_tokens", "max_output_tokens"), ("response_format", "text.format"), ("logprobs", "include")];
+/// Calls of tools that clients run, and the field with what the model wrote for them.
+const CALLS: [(&str, &str); 4] = [
+    ("custom_tool_call", "input"),
+    ("local_shell_call", "action"),
+    ("shell_call", "action"),
+    ("apply_patch_call", "operation"),
+];
+/// Items about tools that other servers ran. What they found is in the text of the reply.
+const LEFT_OUT: [&str; 8] = [
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "image_generation_call",
+    "mcp_call",
+    "mcp_list_tools",
+    "mcp_approval_request",
+    "mcp_approval_response",
+];
 /// Entry of `include` that requests probabilities.
 const LOGPROBS: &str = "message.output_text.logprobs";
 
@@ -25,8 +43,9 @@ pub(super) fn chat(request: ResponseRequest, earlier: Vec<ChatMessage>) -> Resul
     let mut messages: Vec<ChatMessage> = instructions.into_iter().chain(earlier).collect();
     messages.extend(input(request.input)?);
     let wants_logprobs = request.include.unwrap_or_default().iter().any(|entry| entry == LOGPROBS);
-    let tools =
-        request.tools.map(|tools| tools.into_iter().enumerate().map(function).collect::<Result<_, _>>());
+    let tools = request.tools.map(|tools| {
+        tools.iter().enumerate().filter_map(|(index, tool)| function(index, tool)).collect::<Result<_, _>>()
+    });
     Ok(ChatRequest {
         model: request.model,
         messages,
@@ -58,7 +77,7 @@ fn input(input: Value) -> Result<Vec<ChatMessage>, ApiError> {
             let mut messages = Vec::new();
             for (index, item) in items.iter().enumerate() {
                 add(&mut messages, item).ok_or_else(|| {
-                    let kinds = "a message, a function_call, a function_call_output, a reasoning or an item_reference, with its fields";
+                    let kinds = "a message, a call, the output of a call, a reasoning or an item_reference, with its fields";
                     invalid(&format!("input.{index}"), format!("an item must be {kinds}"))
                 })?;
             }
@@ -92,24 +111,38 @@ fn add(messages: &mut Vec<ChatMessage>, item: &Value) -> Option<()> {
             }
         }
         "function_call" => {
-            let call = ToolCall {
-                id: item["call_id"].as_str()?.to_owned(),
-                kind: "function".to_owned(),
-                function: FunctionCall {
-                    name: item["name"].as_str()?.to_owned(),
-                    arguments: item["arguments"].as_str()?.to_owned(),
-                },
-            };
+            let arguments = item["arguments"].as_str()?.to_owned();
+            let call = called(item["call_id"].as_str()?, item["name"].as_str()?, arguments);
             turn(messages, |_| true).tool_calls.get_or_insert_default().push(call);
         }
-        "function_call_output" => {
-            let id = item["call_id"].as_str()?.to_owned();
-            let content = content(&item["output"])?;
-            messages.push(ChatMessage { tool_call_id: Some(id), ..message("tool", content) });
-        }
-        _ => return None,
+        "function_call_output" => messages.push(output(item, content(&item["output"])?)?),
+        kind if LEFT_OUT.contains(&kind) => {}
+        kind => match kind.strip_suffix("_output") {
+            Some(call) if CALLS.iter().any(|(name, _)| *name == call) => {
+                let result = content(&item["output"]).unwrap_or_else(|| item["output"].to_string().into());
+                messages.push(output(item, result)?);
+            }
+            _ => {
+                let (_, field) = CALLS.iter().find(|(name, _)| *name == kind)?;
+                let name = item["name"].as_str().unwrap_or(kind);
+                let arguments = json!({*field: item.get(field)?}).to_string();
+                let call = called(item["call_id"].as_str()?, name, arguments);
+                turn(messages, |_| true).tool_calls.get_or_insert_default().push(call);
+            }
+        },
     }
     Some(())
+}
+
+fn called(id: &str, name: &str, arguments: String) -> ToolCall {
+    let function = FunctionCall { name: name.to_owned(), arguments };
+    ToolCall { id: id.to_owned(), kind: "function".to_owned(), function }
+}
+
+/// The message with the output of a call.
+fn output(item: &Value, content: Value) -> Option<ChatMessage> {
+    let id = item["call_id"].as_str()?.to_owned();
+    Some(ChatMessage { tool_call_id: Some(id), ..message("tool", content) })
 }
 
 /// The assistant's message at the end if it `continues`, otherwise a new one.
@@ -129,6 +162,7 @@ fn content(content: &Value) -> Option<Value> {
         "input_text" | "output_text" | "text" => {
             Some(json!({"type": "text", "text": part["text"].as_str()?}))
         }
+        "refusal" => Some(json!({"type": "text", "text": part["refusal"].as_str()?})),
         "input_image" => {
             Some(json!({"type": "image_url", "image_url": {"url": part["image_url"].as_str()?}}))
         }
@@ -137,22 +171,33 @@ fn content(content: &Value) -> Option<Value> {
     parts.iter().map(part).collect::<Option<Vec<Value>>>().map(Value::Array)
 }
 
-/// A function in the form of the chat API. A field that is absent stays so: templates write `null` as a text.
-fn function((index, tool): (usize, Value)) -> Result<Value, ApiError> {
-    if tool["type"] != "function" || !tool["name"].is_string() {
-        let message = "a tool must be a function with a name: this server has no tools of its own";
-        return Err(invalid(&format!("tools.{index}"), message));
+/// A function in the form of the chat API; `None` for a tool of another type. A field that is absent stays so: templates write `null` as a
+/// text.
+fn function(index: usize, tool: &Value) -> Option<Result<Value, ApiError>> {
+    if !tool["type"].is_string() || tool["type"] == "function" && !tool["name"].is_string() {
+        let rule = "a tool must have a type, and a function a name";
+        return Some(Err(invalid(&format!("tools.{index}"), rule)));
+    }
+    if tool["type"] != "function" {
+        return None;
     }
     let given = |field: &str| tool.get(field).filter(|value| !value.is_null()).cloned();
     let fields = ["name", "description", "parameters"].into_iter();
     let function: Map<String, Value> =
         fields.filter_map(|field| Some((field.to_owned(), given(field)?))).collect();
-    Ok(json!({"type": "function", "function": function}))
+    Some(Ok(json!({"type": "function", "function": function})))
 }
 
 fn choice(choice: Value) -> Value {
-    match choice.get("name") {
-        Some(name) if choice["type"] == "function" => json!({"type": "function", "function": {"name": name}}),
+    let named = |choice: &Value| json!({"type": "function", "function": {"name": choice["name"]}});
+    match choice["type"].as_str() {
+        Some("function") if choice.get("name").is_some() => named(&choice),
+        Some("allowed_tools") => {
+            let listed = choice["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let tools: Vec<Value> =
+                listed.iter().filter(|tool| tool["type"] == "function").map(named).collect();
+            json!({"type": "allowed_tools", "allowed_tools": {"mode": choice["mode"], "tools": tools}})
+        }
         _ => choice,
     }
 }
@@ -232,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_items_and_tools_of_the_server_are_refused() {
+    fn unknown_items_and_tools_without_a_type_are_refused() {
         for (body, param) in [
             (json!({"input": []}), "input"),
             (json!({"input": 5}), "input"),
@@ -241,10 +286,68 @@ mod tests {
                 json!({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}]}),
                 "input.0",
             ),
-            (json!({"input": "x", "tools": [{"type": "web_search"}]}), "tools.0"),
+            (json!({"input": [{"type": "compaction", "encrypted_content": "x"}]}), "input.0"),
+            (json!({"input": [{"type": "local_shell_call", "action": {}}]}), "input.0"),
+            (json!({"input": "x", "tools": [{"name": "f"}]}), "tools.0"),
+            (json!({"input": "x", "tools": [{"type": "function"}]}), "tools.0"),
         ] {
             let refusal = convert(body.clone()).expect_err("refused");
             assert!(refusal.contains(&format!("\"{param}\"")), "{body}: {refusal}");
         }
+    }
+
+    #[test]
+    fn tools_that_are_not_functions_are_not_offered() {
+        let (other, f) = (json!({"type": "web_search"}), json!({"type": "function", "name": "f"}));
+        let nested = json!({"type": "namespace", "name": "agents", "tools": [f]});
+        let converted = convert(json!({"model": "m", "input": "x", "tools": [other, f, nested]}));
+        assert_eq!(
+            converted.expect("valid")["tools"],
+            json!([{"type": "function", "function": {"name": "f"}}])
+        );
+        let converted = convert(json!({"model": "m", "input": "x", "tools": [{"type": "local_shell"}]}));
+        assert_eq!(converted.expect("valid")["tools"], json!([]));
+    }
+
+    #[test]
+    fn items_about_other_tools_become_calls_or_nothing() {
+        let converted = convert(json!({"model": "m", "input": [
+            {"role": "user", "content": "Fix it."},
+            {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}},
+            {"type": "custom_tool_call", "call_id": "c1", "name": "apply_patch", "input": "*** Begin"},
+            {"type": "local_shell_call", "call_id": "c2", "action": {"type": "exec", "command": ["ls"]}},
+            {"type": "custom_tool_call_output", "call_id": "c1", "output": "done"},
+            {"type": "local_shell_call_output", "call_id": "c2", "output": {"stdout": "a"}},
+            {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+        ]}));
+        let call = |id: &str, name: &str, arguments: Value| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments.to_string()}});
+        let action = json!({"action": {"type": "exec", "command": ["ls"]}});
+        assert_eq!(
+            converted.expect("valid")["messages"],
+            json!([
+                {"role": "user", "content": "Fix it."},
+                {"role": "assistant", "content": null, "tool_calls": [
+                    call("c1", "apply_patch", json!({"input": "*** Begin"})), call("c2", "local_shell_call", action),
+                ]},
+                {"role": "tool", "content": "done", "tool_call_id": "c1"},
+                {"role": "tool", "content": "{\"stdout\":\"a\"}", "tool_call_id": "c2"},
+                {"role": "assistant", "content": [{"type": "text", "text": "No."}]},
+            ])
+        );
+    }
+
+    #[test]
+    fn allowed_tools_have_the_form_of_the_chat_api() {
+        let converted = convert(json!({
+            "model": "m", "input": "x", "tools": [{"type": "function", "name": "f"}],
+            "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [
+                {"type": "function", "name": "f"}, {"type": "web_search"},
+            ]},
+        }));
+        let allowed = json!({"mode": "required", "tools": [{"type": "function", "function": {"name": "f"}}]});
+        assert_eq!(
+            converted.expect("valid")["tool_choice"],
+            json!({"type": "allowed_tools", "allowed_tools": allowed})
+        );
     }
 }
