@@ -170,6 +170,13 @@ impl Catalogue {
         self.get(name).or_else(|| self.cargos.get(self.aliases.get(name)?))
     }
 
+    /// All slugs and aliases, each with its Cargo.
+    fn names(&self) -> impl Iterator<Item = (&str, &Arc<Cargo>)> {
+        let slugs = self.cargos.iter().map(|(slug, cargo)| (slug.as_str(), cargo));
+        let aliases = self.aliases.iter();
+        slugs.chain(aliases.filter_map(|(alias, slug)| Some((alias.as_str(), self.cargos.get(slug)?))))
+    }
+
     /// Path of a Cargo's file on this machine, by its hash.
     pub(crate) fn local_file(&self, digest: Digest) -> Option<PathBuf> {
         let mut artifacts = self.cargos.values().flat_map(|cargo| &cargo.spec.artifacts);

@@ -131,6 +131,8 @@ codes! {
     PairingNotFound = (404, "pairing_not_found"),
     /// Unknown Cargo.
     WorkloadNotFound = (404, "workload_not_found"),
+    /// A name that was meant for a certain language model and is not its name; the message has the nearest names.
+    ModelNotFound = (404, "model_not_found"),
     /// The route exists, the method does not.
     MethodNotAllowed = (405, "method_not_allowed"),
     /// The body did not arrive in time.

@@ -104,8 +104,8 @@ pub(super) struct Answer {
     pub slot: Option<Slot>,
     /// Whether an earlier request began them.
     pub replayed: bool,
-    /// Which Island runs the first one.
-    pub served: Option<Served>,
+    /// What serves the first one.
+    pub served: Served,
 }
 
 /// Whether the job of a chat is kept as a response.
@@ -142,7 +142,7 @@ pub(super) async fn start(
         };
         match started.await {
             Ok(replies) => {
-                let served = Served::of(api, caller.account, &replies[0]);
+                let served = Served::of(api, caller.account, chat, &cargo, &replies[0]);
                 return Ok(Answer { replies, slot, replayed: begun.is_replayed, served });
             }
             // Another model may be served, or cost less.

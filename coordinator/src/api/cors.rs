@@ -19,6 +19,7 @@ pub(super) fn layer(origins: &[String]) -> CorsLayer {
     let read = [
         "idempotency-replayed",
         "island-served",
+        "island-substitute",
         "x-ratelimit-limit",
         "x-ratelimit-remaining",
         "x-ratelimit-reset",

@@ -5,8 +5,10 @@
 //! nearest to the size that the name suggests. An unknown name, and a well-known one whose Cargo no Island can serve now,
 //! mean the best language model that an Island can serve: warm before on disk before to be downloaded, then the smaller,
 //! or for a well-known name the nearest in size to its Cargo; `llm-chat`, the model that comes with the project, is chosen
-//! last. A published Cargo serves only those who name it.
+//! last. A published Cargo serves only those who name it. A name that was evidently meant for a certain model, such as a
+//! misspelled slug, means none ([`mistaken`]).
 
+mod names;
 pub(crate) mod speech;
 
 use std::{collections::HashMap, sync::Arc};
@@ -112,6 +114,32 @@ pub(crate) fn is_known(catalogue: &Catalogue, name: &str) -> bool {
     catalogue.named(name).is_some_and(|cargo| cargo.is_chat())
         || alias(catalogue, name).is_some()
         || well_known(catalogue, name).is_some()
+}
+
+/// Maximum number of names in an error.
+const MAX_NAMES: usize = 3;
+
+/// The nearest names of models if a name was meant for a certain model and is not its name: a slug with a tag, an owner or a variant,
+/// a misspelled one, the address of a file, or a Cargo that is not a language model. Returns `None` if the name leaves the choice to
+/// the network.
+pub(crate) fn mistaken<'c>(catalogue: &'c Catalogue, name: &str) -> Option<Vec<&'c str>> {
+    let stem = names::stem(name);
+    if is_foreign(name) || is_foreign(&stem) {
+        return None;
+    }
+    let known = catalogue.names().filter(|(_, cargo)| cargo.is_chat());
+    let mut near: Vec<(usize, &str)> =
+        known.filter_map(|(known, _)| Some((names::nearness(&stem, known)?, known))).collect();
+    near.sort_unstable();
+    near.truncate(MAX_NAMES);
+    let is_certain = !near.is_empty() || names::is_address(name) || catalogue.named(name).is_some();
+    is_certain.then(|| near.into_iter().map(|(_, name)| name).collect())
+}
+
+/// Whether one of these names is that of the Cargo, with or without a date at its end.
+pub(crate) fn is_named(catalogue: &Catalogue, names: &[String], cargo: &Cargo) -> bool {
+    let is_it = |name: &str| catalogue.named(name).is_some_and(|named| named.entry.slug == cargo.entry.slug);
+    names.iter().any(|name| is_it(name) || (is_foreign(name) && is_it(undated(name))))
 }
 
 /// How near the files of each language model are to the nearest Island that can serve it.

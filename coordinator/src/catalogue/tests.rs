@@ -317,6 +317,60 @@ fn well_known_names_mean_models_by_size() {
 }
 
 #[test]
+fn a_name_meant_for_a_certain_model_means_no_other() {
+    let (folder, _) = models();
+    fs::write(folder.path().join("8.toml"), cargo_toml("qwen3-8b", 6_000, "aliases = [\"qwen3\"]"))
+        .expect("file");
+    let painter = cargo_toml("painter", 1, "").replace("category = \"llm\"", "category = \"image\"");
+    fs::write(folder.path().join("9.toml"), painter).expect("file");
+    let catalogue = Catalogue::load(folder.path(), false).expect("valid");
+    let near = |name: &str| choice::mistaken(&catalogue, name);
+    for name in [
+        "qwen3-8b:floor",
+        "qwen/qwen3-8b",
+        "Qwen3-8B",
+        "hf.co/Qwen/Qwen3-8B-GGUF:Q4_K_M",
+        "qwen3-8",
+        "qwen3-4b",
+    ] {
+        assert_eq!(near(name).and_then(|names| names.first().copied()), Some("qwen3-8b"), "{name}");
+    }
+    assert_eq!(near("qwen3:4b"), Some(vec!["qwen3"]));
+    assert_eq!(near("seven-c"), Some(vec!["seven-b"]));
+    assert_eq!(near("hf.co/someone/Else-GGUF"), Some(vec![]), "a certain file");
+    assert_eq!(near("painter"), Some(vec![]), "it writes no texts");
+    for free in [
+        "",
+        "auto",
+        "whatever",
+        "my-model",
+        "mistralai/mistral-large",
+        "openai/gpt-4o",
+        "gpt-4o",
+        "claude-sonnet-4-5",
+        "o3",
+    ] {
+        assert_eq!(near(free), None, "{free}");
+    }
+}
+
+#[test]
+fn a_model_is_named_by_slug_alias_and_dated_alias() {
+    let (folder, _) = models();
+    let text = cargo_toml("tuned", 6_000, "aliases = [\"gpt-4o\"]");
+    fs::write(folder.path().join("8.toml"), text).expect("file");
+    let catalogue = Catalogue::load(folder.path(), false).expect("valid");
+    let tuned = catalogue.get("tuned").expect("there");
+    let is_named = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| String::from(*name)).collect();
+        choice::is_named(&catalogue, &names, tuned)
+    };
+    assert!(is_named(&["tuned"]) && is_named(&["gpt-4o"]) && is_named(&["gpt-4o-2024-08-06"]));
+    assert!(is_named(&["other", "tuned"]));
+    assert!(!is_named(&["gpt-4"]) && !is_named(&["half"]) && !is_named(&[]));
+}
+
+#[test]
 fn the_nearest_size_replaces_a_well_known_model_that_no_island_can_serve() {
     let (_folder, catalogue) = models();
     let on_disk = ["half-b", "three-b", "seven-b"].map(|slug| (slug, Nearness::OnDisk));

@@ -141,7 +141,7 @@ async fn pages_of_listed_origins_may_use_the_api() {
     // What a script of the page may read of an answer, beside its body.
     let exposed = read.headers()["access-control-expose-headers"].to_str().expect("text");
     let exposed: Vec<_> = exposed.split(',').map(str::trim).collect();
-    for header in ["retry-after", "x-should-retry", "x-request-id", "island-served", "idempotency-replayed"] {
+    for header in ["retry-after", "x-should-retry", "x-request-id", "island-served", "island-substitute", "idempotency-replayed"] {
         assert!(exposed.contains(&header), "{header} is not among {exposed:?}");
     }
 }

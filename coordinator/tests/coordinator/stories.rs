@@ -34,6 +34,7 @@ mod loss;
 mod market;
 mod messages;
 mod metrics;
+mod model_names;
 mod moderations;
 mod money;
 mod network_state;

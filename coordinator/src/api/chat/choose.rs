@@ -17,9 +17,13 @@ use crate::{
     catalogue::{Cargo, Catalogue, choice},
 };
 
+/// Maximum characters of a name in an error.
+const MAX_NAME: usize = 100;
+
 /// The Cargos to try, the preferred one first. Never empty.
 ///
-/// One name means what [`choice::choose`] makes of it. Of several names those that the catalogue does not know are left out.
+/// One name means what [`choice::choose`] makes of it, unless it was meant for a certain model and is not its name. Of several names those
+/// that the catalogue does not know are left out.
 pub(in crate::api) fn candidates(
     api: &Api,
     account: AccountId,
@@ -34,7 +38,11 @@ pub(in crate::api) fn candidates(
         found.extend(chosen);
     }
     if found.is_empty() {
-        found.extend(choose(chat.models.first().map(String::as_str).unwrap_or_default()));
+        let name = chat.models.first().map(String::as_str).unwrap_or_default();
+        if let Some(nearest) = choice::mistaken(&catalogue, name) {
+            return Err(unknown(name, &nearest));
+        }
+        found.extend(choose(name));
     }
     if found.is_empty() {
         return Err(absent());
@@ -48,6 +56,17 @@ pub(in crate::api) fn candidates(
         found.sort_by_key(|cargo| cargo.spec.usual_price());
     }
     Ok(found)
+}
+
+/// The error for a name that was meant for a certain model and is not its name.
+fn unknown(name: &str, nearest: &[&str]) -> ApiError {
+    let name: String = name.chars().take(MAX_NAME).collect();
+    let next = if nearest.is_empty() {
+        "GET /models lists the models".to_owned()
+    } else {
+        format!("nearest names: {}", nearest.join(", "))
+    };
+    ApiError::field(Code::ModelNotFound, "model", format!("there is no language model {name:?}; {next}"))
 }
 
 /// The error of a catalogue without language models.

@@ -1,19 +1,33 @@
-//! Which Island serves a request, as a header of the answer.
+//! Which Island serves a request, and which model in place of the one that was named, as headers of the answer.
 
 use axum::{
     http::{HeaderName, HeaderValue},
     response::{IntoResponseParts, ResponseParts},
 };
-use island_protocol::ids::AccountId;
+use island_protocol::ids::{AccountId, Slug};
 
-use super::reply::Reply;
-use crate::{api::Api, fleet::Class};
+use super::{reply::Reply, request::Chat};
+use crate::{
+    api::Api,
+    catalogue::{Cargo, choice},
+    fleet::Class,
+};
 
-const HEADER: HeaderName = HeaderName::from_static("island-served");
+const ISLAND: HeaderName = HeaderName::from_static("island-served");
+const SUBSTITUTE: HeaderName = HeaderName::from_static("island-substitute");
+
+/// What serves a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::api) struct Served {
+    /// `None` if no Island has accepted the job yet, or it is gone.
+    island: Option<Island>,
+    /// The Cargo, if the request does not name it.
+    substitute: Option<Slug>,
+}
 
 /// The class of an Island, and why it was chosen: `class=own, reason=conversation, region="eu"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::api) struct Served {
+struct Island {
     class: Class,
     /// Whether it ran the last job of the same conversation.
     is_holder: bool,
@@ -21,13 +35,25 @@ pub(in crate::api) struct Served {
 }
 
 impl Served {
-    /// The Island that runs a reply; `None` if none has accepted it yet, or it is gone.
-    pub(in crate::api) fn of(api: &Api, account: AccountId, reply: &Reply) -> Option<Self> {
-        let (host, is_holder) = reply.island()?;
-        let (class, region) = api.execution.context().fleet.class(host, account)?;
-        Some(Self { class, is_holder, region })
+    /// What serves a reply.
+    pub(in crate::api) fn of(
+        api: &Api,
+        account: AccountId,
+        chat: &Chat,
+        cargo: &Cargo,
+        reply: &Reply,
+    ) -> Self {
+        let context = api.execution.context();
+        let island = reply.island().and_then(|(host, is_holder)| {
+            let (class, region) = context.fleet.class(host, account)?;
+            Some(Island { class, is_holder, region })
+        });
+        let is_named = choice::is_named(&context.catalogue(), &chat.models, cargo);
+        Self { island, substitute: (!is_named).then(|| cargo.entry.slug.clone()) }
     }
+}
 
+impl Island {
     fn header(&self) -> String {
         let class: &'static str = self.class.into();
         let reason = if self.is_holder { "conversation" } else { "ranking" };
@@ -44,8 +70,15 @@ impl IntoResponseParts for Served {
     type Error = std::convert::Infallible;
 
     fn into_response_parts(self, mut parts: ResponseParts) -> Result<ResponseParts, Self::Error> {
-        if let Ok(value) = HeaderValue::from_str(&self.header()) {
-            parts.headers_mut().insert(HEADER, value);
+        let Self { island, substitute } = self;
+        let values = [
+            (ISLAND, island.map(|island| island.header())),
+            (SUBSTITUTE, substitute.map(|slug| slug.to_string())),
+        ];
+        for (name, value) in values {
+            if let Some(value) = value.and_then(|value| HeaderValue::from_str(&value).ok()) {
+                parts.headers_mut().insert(name, value);
+            }
         }
         Ok(parts)
     }
@@ -58,12 +91,12 @@ mod tests {
     #[test]
     fn a_region_that_is_no_header_is_left_out() {
         let served =
-            |region: &str| Served { class: Class::Own, is_holder: true, region: Some(region.to_owned()) };
+            |region: &str| Island { class: Class::Own, is_holder: true, region: Some(region.to_owned()) };
         assert_eq!(served("eu").header(), "class=own, reason=conversation, region=\"eu\"");
         for bad in ["a\"b", "a\r\nb", "é"] {
             assert_eq!(served(bad).header(), "class=own, reason=conversation");
         }
-        let other = Served { class: Class::Open, is_holder: false, region: None };
+        let other = Island { class: Class::Open, is_holder: false, region: None };
         assert_eq!(other.header(), "class=open, reason=ranking");
     }
 }

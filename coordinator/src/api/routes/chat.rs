@@ -28,8 +28,9 @@ use crate::{
 };
 
 const ABOUT: &str = "`model` is a slug or alias of the catalogue, or the name of a well-known model of others, which means the nearest in size. A Cargo that no Island can serve \
-     now is answered with 503 and the reason. For any other name the best model that an Island can serve is used, and \
-     `model` in the answer names it. With `stream`, the answer is Server-Sent Events of `data` lines that end with \
+     now is answered with 503 and the reason, a name that was meant for a certain model and is not its name (misspelled, with a tag) with 404 and \
+     the nearest names. For any other name the best model that an Island can serve is used; \
+     `model` in the answer, and the header `island-substitute`, name it. With `stream`, the answer is Server-Sent Events of `data` lines that end with \
      `data: [DONE]`. If the client disconnects, the job is cancelled. Unknown fields are ignored.";
 
 const EMBEDDINGS: &str = "Served by the Cargos of the task feature-extraction. Vectors of different models cannot be compared, \
@@ -96,6 +97,10 @@ const OF_ONE_JOB: [Code; 10] = [
     Code::JobTimeout,
 ];
 
+/// Errors of a request that a language model answers, whole or streamed.
+const OF_CHAT: [Code; 3] =
+    [Code::ModelNotFound, Code::ContextLengthExceeded, Code::ConcurrentStreamsExceeded];
+
 pub(super) fn add(routes: Routes) -> Routes {
     let add = [
         openai,
@@ -152,7 +157,7 @@ fn messages_route(routes: Routes) -> Routes {
                 .idempotent()
                 .takes::<MessagesRequest>(Some(example))
                 .fails(&OF_ONE_JOB)
-                .fails(&[Code::ContextLengthExceeded, Code::ConcurrentStreamsExceeded])
+                .fails(&OF_CHAT)
                 .answers_or_streams::<MessageReply, MessageEvent>("The reply"),
         )
         .post(
@@ -170,6 +175,7 @@ fn messages_route(routes: Routes) -> Routes {
                 "model": "llm-chat", "messages": [{"role": "user", "content": "What is an island?"}],
             })))
             .fails(&OF_ONE_JOB)
+            .fails(&[Code::ModelNotFound])
             .answers::<TokenCount>(200, "The number"),
         )
 }
@@ -185,7 +191,7 @@ fn completions_route(routes: Routes) -> Routes {
             .idempotent()
             .takes::<CompletionRequest>(Some(example))
             .fails(&OF_ONE_JOB)
-            .fails(&[Code::ContextLengthExceeded, Code::ConcurrentStreamsExceeded])
+            .fails(&OF_CHAT)
             .answers_or_streams::<Completion, Completion>("The completion"),
     )
 }
@@ -207,7 +213,7 @@ fn responses_routes(routes: Routes) -> Routes {
                 .idempotent()
                 .takes::<ResponseRequest>(Some(example))
                 .fails(&OF_ONE_JOB)
-                .fails(&[Code::ContextLengthExceeded, Code::ConcurrentStreamsExceeded])
+                .fails(&OF_CHAT)
                 .answers_or_streams::<Response, ResponseEvent>("The response"),
         )
         .post(
@@ -223,6 +229,7 @@ fn responses_routes(routes: Routes) -> Routes {
             .preferring()
             .takes::<ResponseRequest>(Some(json!({"model": "llm-chat", "input": "What is an island?"})))
             .fails(&OF_ONE_JOB)
+            .fails(&[Code::ModelNotFound])
             .answers::<InputTokens>(200, "The number"),
         )
         .get(
@@ -312,6 +319,7 @@ fn openai(routes: Routes) -> Routes {
             .idempotent()
             .takes::<ChatRequest>(Some(example))
             .fails(&[
+                Code::ModelNotFound,
                 Code::InvalidInput,
                 Code::ContextLengthExceeded,
                 Code::InsufficientCredits,
