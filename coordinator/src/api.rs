@@ -20,6 +20,7 @@ mod csv;
 pub(crate) mod document;
 mod embeddings;
 mod error;
+mod evaluations;
 mod fabric;
 mod files;
 mod form;
@@ -139,6 +140,8 @@ pub(crate) struct Api {
     pub streams: slots::Slots,
     /// Memory for request bodies.
     pub bodies: body::BodyMemory,
+    /// Threads for schemas of accounts.
+    pub evaluations: evaluations::Evaluations,
     pub invalid_keys: client::ClientLimit,
     /// Codes for Islands without an account.
     pub pairings: client::ClientLimit,
@@ -206,6 +209,7 @@ impl Api {
             rules,
             streams,
             bodies,
+            evaluations: evaluations::Evaluations::default(),
             invalid_keys,
             pairings,
             sign_ins,

@@ -3,6 +3,7 @@
 mod artifacts;
 pub(crate) mod cargo;
 pub(crate) mod choice;
+mod evaluation;
 mod file;
 mod lines;
 pub(crate) mod manifest;

@@ -16,7 +16,7 @@ use island_protocol::{
 
 use super::{Api, ApiError, auth::Caller, query::Query, segment::Segment};
 use crate::{
-    catalogue::Fault,
+    catalogue::{Cargo, Fault},
     publication::{Refused, Step, next},
     storage::{
         audit::{self, Action},
@@ -127,8 +127,20 @@ pub(super) fn not_own(api: &Api, slug: &str) -> Result<(), ApiError> {
     Err(ApiError::new(Code::SlugTaken, message))
 }
 
+/// The Cargo of a manifest, and the manifest.
+pub(super) async fn checked(
+    api: &Api,
+    account: AccountId,
+    manifest: String,
+) -> Result<(Cargo, String), ApiError> {
+    let network = api.network.clone();
+    let check = move || (network.check_manifest(&manifest), manifest);
+    let (checked, manifest) = api.evaluations.run(account, check).await?;
+    Ok((checked.map_err(|faults| invalid(&faults))?, manifest))
+}
+
 /// The error for a manifest with these faults.
-pub(super) fn invalid(faults: &[Fault]) -> ApiError {
+fn invalid(faults: &[Fault]) -> ApiError {
     let detail = |fault: &Fault| Detail { line: fault.line as u64, message: fault.message.clone() };
     let details: Vec<Detail> = faults.iter().map(detail).collect();
     let lines: Vec<String> =

@@ -14,6 +14,7 @@ use jsonschema::{ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::evaluation::{self, INPUT_STEPS, OUTPUT_STEPS};
 use crate::placement;
 
 /// Name of the file by which a language model takes pictures and sounds.
@@ -34,6 +35,8 @@ pub(crate) struct Cargo {
     pub output_schema: Value,
     pub input: Arc<Validator>,
     pub output: Arc<Validator>,
+    /// Whether the author of the schemas is an account, so that their evaluation is limited.
+    pub is_bounded: bool,
     pub example: Value,
 }
 
@@ -68,7 +71,11 @@ impl Cargo {
 
     /// Checks an input against the Cargo's schema.
     pub(crate) fn check_input(&self, input: &Value) -> Result<(), SchemaViolation> {
-        check(&self.input, input)?;
+        if self.is_bounded {
+            check_bounded(&self.input_schema, &self.input, input, INPUT_STEPS)?;
+        } else {
+            check(&self.input, input)?;
+        }
         match oversized_number(input) {
             None => Ok(()),
             Some(field) => {
@@ -79,6 +86,9 @@ impl Cargo {
 
     /// Checks an output against the Cargo's schema.
     pub(crate) fn check_output(&self, output: &Value) -> Result<(), SchemaViolation> {
+        if self.is_bounded {
+            return check_bounded(&self.output_schema, &self.output, output, OUTPUT_STEPS);
+        }
         check(&self.output, output)
     }
 
@@ -232,6 +242,26 @@ pub(crate) fn check(schema: &Validator, value: &Value) -> Result<(), SchemaViola
     let Some((mut names, error)) = deepest else { return Ok(()) };
     names.extend(named_by(error.kind()));
     Err(SchemaViolation { field: names.join("."), message: error.masked_with("the value").to_string() })
+}
+
+/// The same for a schema of an account, in at most this number of steps. Errors of a large evaluation have no field.
+pub(crate) fn check_bounded(
+    schema: &Value,
+    validator: &Validator,
+    value: &Value,
+    limit: u64,
+) -> Result<(), SchemaViolation> {
+    let violation = |message: String| SchemaViolation { field: String::new(), message };
+    let steps = evaluation::steps(schema, value, limit).ok_or_else(|| {
+        violation(format!("the value takes more than {limit} steps to check against the schema"))
+    })?;
+    if validator.is_valid(value) {
+        return Ok(());
+    }
+    if evaluation::is_explained(steps) {
+        check(validator, value)?;
+    }
+    Err(violation("the value does not match the schema".to_owned()))
 }
 
 /// The field of an object that an error about the object names.

@@ -25,6 +25,7 @@ use super::{
     artifacts::{self, ArtifactFile, Hashes, RepositoryFile},
     cargo,
     cargo::Cargo,
+    evaluation,
     lines::line_of,
     manifest,
 };
@@ -140,7 +141,8 @@ pub(super) fn parse(
     let (schemas, input, output) = schemas(&mut check, dir, &file);
     // Whether a value matches a schema is not asked before the schema is known to be harmless.
     if check.faults.is_empty() || origin == Origin::Operator {
-        check_example(&mut check, &file, input.as_ref(), output.as_ref());
+        let pairs = [(&schemas[0], input.as_ref()), (&schemas[1], output.as_ref())];
+        check_example(&mut check, &file, pairs);
     }
     let places = Places {
         slug: line_of(text, file.slug.span().start),
@@ -148,7 +150,8 @@ pub(super) fn parse(
     };
     match (slug, input, output) {
         (Some(slug), Some(input), Some(output)) if check.faults.is_empty() => {
-            let cargo = build(file, slug, artifacts, schemas, (input, output));
+            let is_bounded = origin == Origin::Publisher;
+            let cargo = build(file, slug, artifacts, schemas, (input, output), is_bounded);
             Ok((!check.unbuilt).then_some((cargo, places)))
         }
         _ => Err(check.faults),
@@ -266,7 +269,10 @@ fn schemas(
                 return (Value::Null, None);
             }
         };
-        let compiled = jsonschema::validator_for(&schema);
+        let compiled = match check.origin {
+            Origin::Operator => evaluation::compiled(&schema),
+            Origin::Publisher => evaluation::compiled_bounded(&schema),
+        };
         let compiled =
             compiled.map_err(|error| check.fault(span, format!("{name} is not a JSON Schema: {error}")));
         (schema, compiled.ok())
@@ -319,14 +325,20 @@ impl TaskSchemas {
 fn check_example(
     check: &mut Checker<'_>,
     file: &CargoFile,
-    input: Option<&Validator>,
-    output: Option<&Validator>,
+    [input, output]: [(&Value, Option<&Validator>); 2],
 ) {
     let example = file.example.get_ref();
-    let pairs = [("input", input, Some(&example.input)), ("output", output, example.output.as_ref())];
-    for (name, schema, value) in pairs {
-        let (Some(schema), Some(value)) = (schema, value) else { continue };
-        if let Err(violation) = cargo::check(schema, value) {
+    let checks = [
+        ("input", input, Some(&example.input), evaluation::INPUT_STEPS),
+        ("output", output, example.output.as_ref(), evaluation::OUTPUT_STEPS),
+    ];
+    for (name, (schema, validator), value, limit) in checks {
+        let (Some(validator), Some(value)) = (validator, value) else { continue };
+        let checked = match check.origin {
+            Origin::Operator => cargo::check(validator, value),
+            Origin::Publisher => cargo::check_bounded(schema, validator, value, limit),
+        };
+        if let Err(violation) = checked {
             let message =
                 format!("example {name} violates its schema: {}: {}", violation.field, violation.message);
             check.fault(file.example.span(), message);
@@ -340,6 +352,7 @@ fn build(
     artifacts: Vec<Artifact>,
     schemas: [Value; 2],
     (input, output): (Validator, Validator),
+    is_bounded: bool,
 ) -> Cargo {
     let [input_schema, output_schema] = schemas;
     let onnx_task_type = file.onnx_task_type.map(Spanned::into_inner);
@@ -388,6 +401,7 @@ fn build(
         output_schema,
         input: Arc::new(input),
         output: Arc::new(output),
+        is_bounded,
         example: shown,
     }
 }

@@ -1,27 +1,23 @@
 //! What a Cargo that an account publishes may name, beyond the rules of every catalogue file.
 //!
 //! Its author is not trusted, and its files are read by other people's machines: nothing of it is on the coordinator's
-//! machine or in a network of its own, all bytes are known before they are reviewed, and its schemas are checked in a
-//! time that does not grow beyond their length.
+//! machine or in a network of its own, all bytes are known before they are reviewed, and its schemas are evaluated in
+//! linear time and a limited number of steps.
 
 use std::{ops::Range, path::Path};
 
+use super::{
+    Cargo, Fault, artifacts, choice, evaluation,
+    file::{self, CargoFile, Checker, Origin},
+};
 use island_protocol::{
     address::{Address, HubAddress},
     artifact::Artifact,
     egress::HostName,
 };
-use serde_json::Value;
-
-use super::{
-    Cargo, Fault, artifacts, choice,
-    file::{self, CargoFile, Checker, Origin},
-};
 
 /// Name of a manifest in the faults about it.
 const NAME: &str = "manifest";
-/// Keywords of JSON Schema that refer to other schemas. Schemas that refer to each other twice take a time that doubles with each.
-const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 /// Reads a manifest. Schemas of tasks are those of the catalogue in `dir`.
 pub(crate) fn read(dir: &Path, text: &str) -> Result<Cargo, Vec<Fault>> {
@@ -46,21 +42,9 @@ pub(super) fn check(check: &mut Checker<'_>, file: &CargoFile) {
     let schemas = [(&file.input_schema, "input_schema"), (&file.output_schema, "output_schema")];
     for (schema, name) in schemas {
         let Some(schema) = schema else { continue };
-        if let Some(keyword) = reference(schema.get_ref()) {
-            check.fault(schema.span(), format!("{name} has {keyword}: write the schema out"));
+        if let Some(why) = evaluation::unbounded(schema.get_ref()) {
+            check.fault(schema.span(), format!("{name} {why}"));
         }
-    }
-}
-
-/// A keyword in a schema that refers to another one.
-fn reference(schema: &Value) -> Option<&'static str> {
-    match schema {
-        Value::Array(items) => items.iter().find_map(reference),
-        Value::Object(fields) => {
-            let own = REFERENCES.into_iter().find(|keyword| fields.contains_key(*keyword));
-            own.or_else(|| fields.values().find_map(reference))
-        }
-        _ => None,
     }
 }
 
@@ -122,12 +106,5 @@ mod tests {
         ] {
             assert!(!is_public(bad), "{bad}");
         }
-    }
-
-    #[test]
-    fn references_are_found_at_any_depth() {
-        let schema = |inner: Value| serde_json::json!({"properties": {"a": {"items": [{"x": inner}]}}});
-        assert_eq!(reference(&schema(serde_json::json!({"$ref": "#/$defs/a"}))), Some("$ref"));
-        assert_eq!(reference(&schema(serde_json::json!({"type": "string"}))), None);
     }
 }

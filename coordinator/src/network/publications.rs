@@ -103,10 +103,16 @@ impl Publications {
     /// The Cargo of a publication; `None` if this version finds faults in its manifest.
     async fn cargo(&self, approved: &Approved) -> Result<Option<Arc<Cargo>>, StoreError> {
         let Approved { id, publisher, at, manifest } = approved;
-        let mut cargo = match self.check(manifest) {
+        let (dir, text) = (self.dir.clone(), manifest.clone());
+        // Its example is evaluated, which takes longer than a thread that answers requests may be taken.
+        let read = tokio::task::spawn_blocking(move || manifest::read(&dir, &text)).await;
+        let read = match read {
+            Ok(read) => read.map_err(|faults| faults.first().map(ToString::to_string).unwrap_or_default()),
+            Err(error) => Err(error.to_string()),
+        };
+        let mut cargo = match read {
             Ok(cargo) => cargo,
-            Err(faults) => {
-                let first = faults.first().map(ToString::to_string).unwrap_or_default();
+            Err(first) => {
                 tracing::warn!(publication = %id, first, "published Cargo left out: its manifest has faults");
                 return Ok(None);
             }

@@ -364,3 +364,52 @@ async fn a_repeated_submission_is_one_and_few_wait_at_a_time() {
     }
     assert_eq!(states.matches("submitted").count(), 20, "{states}");
 }
+
+/// The manifest with these lines in the schema of its prompt, and this prompt as its example.
+fn with_prompt(slug: &str, schema: &str, example: &str) -> String {
+    let manifest = manifest(slug, 1);
+    let schema = format!("prompt = {{ type = \"string\", {schema} }}");
+    let manifest = manifest.replace("prompt = { type = \"string\", maxLength = 1000 }", &schema);
+    manifest.replace("prompt = \"hello\"", &format!("prompt = \"{example}\""))
+}
+
+#[tokio::test]
+async fn a_schema_that_takes_too_many_steps_is_refused() {
+    let network = Network::start().await;
+    let branches = "{ pattern = '^(?:a|b)+$' },".repeat(32);
+    let many = vec!["{}"; 2_000].join(",");
+    for (schema, example, why) in [
+        ("pattern = '^(?:a|a|aa)+(?=c)'".to_owned(), "a".repeat(100), "no look-around"),
+        ("pattern = '(a)\\1'".to_owned(), "aa".to_owned(), "no look-around"),
+        ("pattern = '(.{1,60}){1,60}'".to_owned(), "a".to_owned(), "maxLength"),
+        (format!("allOf = [{branches}{branches}]"), "a".to_owned(), "64 patterns, and may have 32"),
+        (format!("allOf = [{branches}]"), "a".repeat(20_000), "takes more than 8000000 steps"),
+        (format!("anyOf = [{many}], allOf = [{{ unevaluatedProperties = false }}]"), "a".to_owned(), "unevaluatedProperties"),
+    ] {
+        let (status, body) = publish(&network, &network.consumer, &with_prompt("too-much", &schema, &example)).await;
+        assert_eq!((status, &body["error"]["code"]), (422, &json!("invalid_manifest")), "{body}");
+        let message = body["error"]["message"].as_str().expect("a message");
+        assert!(message.contains(why), "{why}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn an_input_that_takes_too_many_steps_is_refused() {
+    let network = Network::start().await;
+    let admin = Admin { network: &network, key: operator(&network).await.key };
+    let mut island = Island::start(&network).await;
+    approved(&admin, &with_prompt("patterned", "pattern = '^a+$'", "aaa")).await;
+    let job = |prompt: String| {
+        let body = json!({"workload": "patterned", "input": {"prompt": prompt}});
+        call(&network, &network.consumer, Method::POST, "/jobs", Some(body))
+    };
+    let (status, body) = job("a".repeat(600_000)).await;
+    assert_eq!((status, &body["error"]["code"]), (422, &json!("invalid_input")), "{body}");
+    let message = body["error"]["message"].as_str().expect("a message");
+    assert!(message.contains("more than 8000000 steps"), "{message}");
+    let (status, body) = job("ab".to_owned()).await;
+    assert_eq!((status, &body["error"]["param"]), (422, &json!("input.prompt")), "{body}");
+    let (status, body) = job("a".repeat(300_000)).await;
+    assert_eq!(status, 201, "{body}");
+    run(&mut island).await;
+}

@@ -18,7 +18,7 @@ use crate::{
         Api, ApiError,
         auth::{Caller, Operator},
         body,
-        publications::{invalid, named, not_own, page, step},
+        publications::{checked, named, not_own, page, step},
         query::Query,
         segment::Segment,
     },
@@ -67,7 +67,7 @@ pub(in crate::api) async fn approve(
     let PublicationDetails { publication, manifest } = named(&api, id).await?;
     // The catalogue and the rules may be others than those at its submission.
     if publication.state == PublicationState::Submitted {
-        api.network.check_manifest(&manifest).map_err(|faults| invalid(&faults))?;
+        checked(&api, operator.account, manifest).await?;
         not_own(&api, publication.workload_slug.as_str())?;
     }
     review(&api, operator, &publication, Step::Approve, &reason).await

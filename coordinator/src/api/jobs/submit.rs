@@ -32,7 +32,7 @@ use crate::{
         jobs::follow::CancelOnDrop,
         observe,
     },
-    catalogue::{Cargo, units},
+    catalogue::{Cargo, cargo::SchemaViolation, units},
     job::{Agreement, Job, Times, conversation, input_tokens},
     network::NotAccepted,
     storage::{
@@ -134,6 +134,25 @@ impl Request {
     }
 }
 
+/// Checks an input against the Cargo's schema. That of an account is evaluated beside the threads that answer requests.
+async fn check_input(
+    api: &Api,
+    account: AccountId,
+    cargo: &Arc<Cargo>,
+    input: Value,
+) -> Result<(Value, Result<(), SchemaViolation>), ApiError> {
+    if !cargo.is_bounded {
+        let checked = cargo.check_input(&input);
+        return Ok((input, checked));
+    }
+    let cargo = cargo.clone();
+    let check = move || {
+        let checked = cargo.check_input(&input);
+        (input, checked)
+    };
+    api.evaluations.run(account, check).await
+}
+
 /// Checks the input, commits the job with its hold and starts its runner, unless an earlier, identical request did so.
 /// A client that disconnects meanwhile does not interrupt this; `on_disconnect` decides what happens to its job
 /// afterwards.
@@ -145,8 +164,8 @@ pub(in crate::api) async fn accept(
 ) -> Result<Submission, ApiError> {
     let Request { input, priority, preferences, key, on_disconnect, conversation, response } = request;
     api.network.accepts(&cargo.entry.slug).map_err(not_accepted)?;
-    let input = Value::Object(input);
-    cargo.check_input(&input).map_err(|violation| {
+    let (input, checked) = check_input(api, caller.account, cargo, Value::Object(input)).await?;
+    checked.map_err(|violation| {
         let param = if violation.field.is_empty() {
             "input".to_owned()
         } else {

@@ -17,7 +17,7 @@ use island_protocol::{
 };
 use uuid::Uuid;
 
-use super::{invalid, not_own, refused, unknown};
+use super::{checked, not_own, refused, unknown};
 use crate::{
     api::{
         Api, ApiError,
@@ -46,7 +46,7 @@ pub(in crate::api) async fn create(
 ) -> Result<Answer, ApiError> {
     let idempotency_key = IdempotencyKey::read(&headers, PUBLICATIONS, &fields)?;
     let SubmitPublication { manifest } = fields.parse()?;
-    let cargo = api.network.check_manifest(&manifest).map_err(|faults| invalid(&faults))?;
+    let (cargo, manifest) = checked(&api, caller.account, manifest).await?;
     let slug = cargo.entry.slug;
     not_own(&api, slug.as_str())?;
     let context = api.execution.context();
