@@ -380,8 +380,11 @@ mod tests {
     fn gpus_are_listed_with_their_rules_and_rules_without_a_gpu_are_a_problem() {
         let mut one = card(0, Vendor::Amd, 8000, Ok(100), None);
         one.seen.power_w = Err("the driver has no power1_input".into());
-        let view =
-            View { cards: vec![one], problems: vec!["GPU 1 (Other) has disappeared".into()], none: None };
+        let view = View {
+            cards: vec![one],
+            problems: vec!["GPU 1 (Other) has disappeared".into()],
+            ..View::default()
+        };
         let rule = |name: &str| GpuRule {
             gpu: name.parse().expect("a name"),
             never: false,

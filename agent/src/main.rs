@@ -17,7 +17,9 @@ use island_agent::{
         client::{Control, ControlError},
         screen,
     },
-    doctor, enrollment, job_logs,
+    doctor, enrollment,
+    inventory::gpu::nvml_process,
+    job_logs,
     policy::OwnerOrder,
 };
 use island_daemon::{chain::Chain, config as settings, telemetry};
@@ -76,6 +78,9 @@ enum Command {
     /// Accept no new jobs for this time, for an update; 0 ends that. The owner's order stays as it is.
     #[command(hide = true)]
     Hold { seconds: u64 },
+    /// Read NVIDIA's driver for the agent that starts this, which it may not crash.
+    #[command(hide = true)]
+    GpuDriver,
     /// List the debug logs of jobs, or print those of one job.
     Logs {
         /// Id of a job, or its first characters.
@@ -133,6 +138,10 @@ struct Flags {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // Before the settings, which it does not have.
+    if let Some(Command::GpuDriver) = cli.command {
+        return nvml_process::serve();
+    }
     let loaded = settings::load::<Config>(cli.config.as_deref(), ENV_PREFIX, &cli.flags);
     let config = match loaded {
         Ok(config) => config,
@@ -147,6 +156,7 @@ fn main() -> ExitCode {
     }
     match command {
         Command::Run => run(config),
+        Command::GpuDriver => nvml_process::serve(),
         Command::Enroll => enroll(config, false),
         Command::Leave => enroll(config, true),
         Command::Doctor => examine(&config),

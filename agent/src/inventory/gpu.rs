@@ -10,33 +10,42 @@ mod apple;
 mod clients;
 pub mod follow;
 mod intel;
+mod limited;
 #[cfg(target_os = "macos")]
 mod macos;
 pub mod nodes;
 mod numbers;
 pub mod nvidia;
 mod nvml;
+pub mod nvml_process;
 pub mod own;
 mod software;
 mod suspension;
 mod sysfs;
 
 use std::{
-    cell::OnceCell,
     collections::BTreeMap,
     fmt,
     path::{Path, PathBuf},
-    time::Instant,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
 };
 
 use island_protocol::{
     demand::Parts,
     host::{Device, Gpu, GpuLoad},
 };
+use serde::{Deserialize, Serialize};
 
-use self::{clients::Clients, numbers::Numbers, own::OwnProcesses};
+use self::{clients::Clients, limited::Limited, numbers::Numbers, own::OwnProcesses};
 
 const MB: u64 = 1 << 20;
+/// Time for which a poll waits for NVIDIA's driver to be opened. Opening continues in its process, and a later poll has the result.
+const OPENED_WITHIN: Duration = Duration::from_secs(3);
+/// The same for a program that polls once.
+const OPENED_ONCE_WITHIN: Duration = Duration::from_secs(12);
+/// Time after which the result of a probe is not waited for: more than that of NVIDIA's GPUs needs to replace a process that hangs.
+const POLLED_WITHIN: Duration = Duration::from_secs(15);
 /// Reason for the values of a GPU that is suspended: reading them would wake it.
 pub(crate) const ASLEEP: &str = "the GPU is suspended";
 /// Reason for a value that is the difference between two polls, at the first.
@@ -46,8 +55,9 @@ const TWICE: &str = "it needs two polls";
 pub type Reading<T> = Result<T, String>;
 
 /// A vendor of GPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, Serialize, Deserialize)]
 #[strum(serialize_all = "lowercase")]
+#[serde(rename_all = "lowercase")]
 pub enum Vendor {
     /// Read through NVML.
     Nvidia,
@@ -74,7 +84,7 @@ impl Vendor {
 }
 
 /// A GPU at one poll.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GpuReadings {
     /// Its identity: the UUID of its driver, or its PCI address.
     pub id: String,
@@ -153,29 +163,34 @@ pub struct ProbeReport {
     pub none: Option<String>,
     /// Problems.
     pub problems: Vec<String>,
+    /// Whether the driver does not answer, so that its GPUs and their use are unknown.
+    pub is_silent: bool,
 }
 
 /// Polls the GPUs of one vendor.
-pub trait Probe: fmt::Debug + Send {
+pub trait Probe: fmt::Debug + Send + 'static {
+    /// The GPUs that it polls, for people.
+    fn name(&self) -> &'static str;
+
     /// Returns all of them. May block as long as a driver does.
-    fn poll(&mut self, moment: &Moment<'_>) -> ProbeReport;
+    fn poll(&mut self, moment: &Moment) -> ProbeReport;
 }
 
 /// The time of a poll, and what is read once for all probes.
-#[derive(Debug)]
-pub struct Moment<'a> {
+#[derive(Debug, Clone)]
+pub struct Moment {
     /// A poll now.
     pub now: Instant,
     /// Whether workers that may use GPUs run.
     has_workers: bool,
-    proc: &'a Path,
-    clients: OnceCell<Clients>,
+    proc: PathBuf,
+    clients: Arc<OnceLock<Clients>>,
 }
 
-impl<'a> Moment<'a> {
+impl Moment {
     /// A poll now, with the processes in `proc`.
-    pub fn new(now: Instant, proc: &'a Path) -> Self {
-        Self { now, has_workers: false, proc, clients: OnceCell::new() }
+    pub fn new(now: Instant, proc: &Path) -> Self {
+        Self { now, has_workers: false, proc: proc.to_owned(), clients: Arc::default() }
     }
 
     /// The same while workers that may use GPUs run, if so.
@@ -184,7 +199,7 @@ impl<'a> Moment<'a> {
     }
 
     fn clients(&self) -> &Clients {
-        self.clients.get_or_init(|| Clients::scan(self.proc))
+        self.clients.get_or_init(|| Clients::scan(&self.proc))
     }
 }
 
@@ -237,6 +252,8 @@ pub struct View {
     pub none: Option<String>,
     /// Problems for the owner: GPUs that disappeared, drivers that do not answer.
     pub problems: Vec<String>,
+    /// Whether a driver does not answer: then it is unknown whether its GPUs are hot, or used by other programs.
+    pub is_incomplete: bool,
 }
 
 impl View {
@@ -294,7 +311,7 @@ impl fmt::Debug for Consent {
 /// The GPUs of this machine, polled repeatedly.
 #[derive(Debug)]
 pub struct Gpus {
-    probes: Vec<Box<dyn Probe>>,
+    probes: Vec<Limited>,
     numbers: Numbers,
     proc: PathBuf,
     own: OwnProcesses,
@@ -306,13 +323,14 @@ pub struct Gpus {
 impl Gpus {
     /// The GPUs of this machine, with the numbers stored in `state`, and the emulated one of the engines' `devices`.
     pub fn here(state: &Path, devices: &[Device]) -> Self {
-        Self::under(&Roots::default(), Box::new(nvml::open), Numbers::load(state), devices)
+        let open = nvml_process::opener(OPENED_WITHIN);
+        Self::under(&Roots::default(), open, Numbers::load(state), devices)
     }
 
     /// The same for a process that writes nothing.
     pub fn here_read_only(state: &Path, devices: &[Device]) -> Self {
         let numbers = Numbers::load(state).read_only();
-        Self::under(&Roots::default(), Box::new(nvml::open), numbers, devices)
+        Self::under(&Roots::default(), nvml_process::opener(OPENED_ONCE_WITHIN), numbers, devices)
     }
 
     /// Distinguishes these processes from other programs.
@@ -329,7 +347,7 @@ impl Gpus {
 
     fn and_emulated(mut self, devices: &[Device]) -> Self {
         let emulated = software::Software::of(devices).map(|probe| Box::new(probe) as Box<dyn Probe>);
-        self.probes.extend(emulated);
+        self.probes.extend(emulated.map(Limited::new));
         self
     }
 
@@ -339,11 +357,11 @@ impl Gpus {
             Box::new(amd::Amd::new(roots)),
             Box::new(intel::Intel::new(roots).with_devices(devices)),
         ];
-        let probes = probes.into_iter().chain(of_macos()).collect();
+        let probes = probes.into_iter().chain(of_macos()).map(Limited::new).collect();
         Self::of(probes, numbers, roots.proc.clone()).and_emulated(devices)
     }
 
-    fn of(probes: Vec<Box<dyn Probe>>, numbers: Numbers, proc: PathBuf) -> Self {
+    fn of(probes: Vec<Limited>, numbers: Numbers, proc: PathBuf) -> Self {
         Self {
             probes,
             numbers,
@@ -354,10 +372,13 @@ impl Gpus {
         }
     }
 
-    /// Polls all of them. May block as long as a driver does.
+    /// Polls all of them. Blocks for a limited time, whatever a driver does.
     pub fn poll(&mut self, now: Instant) -> View {
         let moment = Moment::new(now, &self.proc).with_workers(self.own.use_gpus());
-        let looks: Vec<ProbeReport> = self.probes.iter_mut().map(|probe| probe.poll(&moment)).collect();
+        self.probes.iter_mut().for_each(|probe| probe.start(&moment));
+        let until = Instant::now() + POLLED_WITHIN;
+        let looks: Vec<ProbeReport> = self.probes.iter_mut().map(|probe| probe.result(until)).collect();
+        let is_incomplete = looks.iter().any(|look| look.is_silent);
         let none: Vec<String> = looks.iter().filter_map(|look| look.none.clone()).collect();
         let mut problems: Vec<String> = looks.iter().flat_map(|look| look.problems.clone()).collect();
         let mut seen: Vec<GpuReadings> = looks.into_iter().flat_map(|look| look.seen).collect();
@@ -372,7 +393,7 @@ impl Gpus {
         problems.extend(gone.map(|(index, name)| format!("GPU {index} ({name}) has disappeared")));
         let none =
             cards.is_empty().then(|| none.into_iter().chain(problems.iter().cloned()).collect::<Vec<_>>());
-        View { cards, none: none.map(|reasons| reasons.join("; ")), problems }
+        View { cards, none: none.map(|reasons| reasons.join("; ")), problems, is_incomplete }
     }
 
     fn card(&mut self, seen: GpuReadings) -> Card {

@@ -1,4 +1,4 @@
-//! Samples the load of this machine in a separate task, so that a driver that hangs delays no heartbeat.
+//! Samples the load of this machine in a separate task, so that a slow driver delays no heartbeat.
 
 use std::{
     path::PathBuf,
@@ -22,7 +22,7 @@ use super::{
 /// Time between samples: no longer than the time between heartbeats.
 const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 
-/// Time between two samples after which this process counts as deadlocked, or a GPU driver as hung.
+/// Time between two samples after which this process counts as deadlocked: more than polling GPUs may take.
 const STUCK_AFTER: Duration = Duration::from_mins(1);
 
 /// Main memory now, megabytes, within the limits of the unit or container.
@@ -116,7 +116,14 @@ impl Meter {
             Sample { taken, system: load(system.as_mut(), memory, &disk), memory, gpus }
         });
         match taken.await {
-            Ok(sample) => drop(self.latest.send_replace(Arc::new(sample))),
+            Ok(sample) => {
+                let sample = Arc::new(sample);
+                let before = self.latest.send_replace(Arc::clone(&sample));
+                let is_new = |problem: &&String| !before.gpus.problems.contains(problem);
+                for problem in sample.gpus.problems.iter().filter(is_new) {
+                    tracing::warn!(problem, "a GPU cannot be used");
+                }
+            }
             Err(error) => tracing::error!(%error, "measuring the load failed"),
         }
     }
@@ -132,7 +139,6 @@ impl Meter {
                 _ = ticks.tick() => {
                     progress.next_within(STUCK_AFTER);
                     self.sample().await;
-                    // A driver that hangs makes the watchdog end the whole process; a new process continues without that driver.
                     island_daemon::notify::watchdog();
                 }
             }

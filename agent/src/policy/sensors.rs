@@ -32,20 +32,23 @@ pub struct SensorReadings {
 }
 
 impl SensorReadings {
-    /// Combines a sample of the load with the idle time. GPUs that the owner does not offer are left out.
+    /// Combines a sample of the load with the idle time. GPUs that the owner does not offer are left out. While a driver does not answer,
+    /// what rules limit is unknown.
     pub fn of(sample: &Sample, idle: Option<Duration>, rules: &[GpuRule]) -> Self {
         let offered = |card: &&Card| !limits(rules, card).never;
         let cards: Vec<&Card> = sample.gpus.cards.iter().filter(offered).collect();
         let most =
             |value: fn(&Card) -> Option<f32>| cards.iter().filter_map(|card| value(card)).reduce(f32::max);
+        let is_incomplete = sample.gpus.is_incomplete;
         Self {
             idle,
             gpu_in_use: cards.iter().any(|card| card.foreign.is_some_and(|count| count > 0)),
-            gpu_use_unknown: cards.iter().any(|card| card.foreign.is_none()),
+            gpu_use_unknown: is_incomplete || cards.iter().any(|card| card.foreign.is_none()),
             gpu_temperature_c: most(|card| Some(*card.seen.temperature_c.as_ref().ok()? as f32)),
-            gpu_temperature_unknown: cards.iter().any(|card| is_missing(&card.seen.temperature_c)),
+            gpu_temperature_unknown: is_incomplete
+                || cards.iter().any(|card| is_missing(&card.seen.temperature_c)),
             gpu_power_w: most(|card| card.seen.power_w.as_ref().ok().copied()),
-            gpu_power_unknown: cards.iter().any(|card| is_missing(&card.seen.power_w)),
+            gpu_power_unknown: is_incomplete || cards.iter().any(|card| is_missing(&card.seen.power_w)),
         }
     }
 }
@@ -159,6 +162,15 @@ mod tests {
         };
         assert_eq!(SensorReadings::of(&sample, None, &[never("1"), never("2")]), first);
         assert_eq!(SensorReadings::of(&Sample::default(), None, &[]), SensorReadings::default());
+    }
+
+    #[test]
+    fn a_silent_driver_makes_values_unknown() {
+        let gpus = View { is_incomplete: true, ..View::default() };
+        let readings = SensorReadings::of(&Sample { gpus, ..Sample::default() }, None, &[]);
+        let unknown =
+            [readings.gpu_use_unknown, readings.gpu_temperature_unknown, readings.gpu_power_unknown];
+        assert_eq!(unknown, [true; 3]);
     }
 
     #[test]

@@ -188,11 +188,16 @@ impl Island {
         Self::run_by(agent, 30_000, 3_600_000).await
     }
 
+    /// Starts one with this command.
+    pub(crate) async fn by(agent: Command) -> Self {
+        Self::run_by(agent, 30_000, 3_600_000).await
+    }
+
     /// Starts one with a variable for the agent.
     pub(crate) async fn with_variable(name: &str, value: &str) -> Self {
         let mut agent = Command::new(AGENT);
         agent.env(name, value);
-        Self::run_by(agent, 30_000, 3_600_000).await
+        Self::by(agent).await
     }
 
     /// Starts one which the fabric sees under this address.

@@ -6,4 +6,6 @@ mod coordinator;
 mod failpoints;
 mod fixture;
 mod gpu;
+#[cfg(target_os = "linux")]
+mod gpu_driver;
 mod stories;

@@ -38,7 +38,11 @@ impl Amd {
 }
 
 impl Probe for Amd {
-    fn poll(&mut self, moment: &Moment<'_>) -> ProbeReport {
+    fn name(&self) -> &'static str {
+        "AMD GPUs"
+    }
+
+    fn poll(&mut self, moment: &Moment) -> ProbeReport {
         let mut report = ProbeReport::default();
         let gpus = sysfs::devices(&self.roots.sys, VENDOR);
         if gpus.is_empty() {
@@ -74,7 +78,7 @@ fn is_integrated(gpu: &Device) -> bool {
     folders.any(|folder| folder.path().join("in1_input").exists())
 }
 
-fn seen(gpu: &Device, name: String, bytes: u64, sys: &Path, moment: &Moment<'_>) -> GpuReadings {
+fn seen(gpu: &Device, name: String, bytes: u64, sys: &Path, moment: &Moment) -> GpuReadings {
     GpuReadings {
         id: gpu.address.clone(),
         address: gpu.address.clone(),

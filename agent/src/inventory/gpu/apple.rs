@@ -34,7 +34,11 @@ pub(super) trait System: fmt::Debug + Send {
 pub(super) struct Apple(pub(super) Box<dyn System>);
 
 impl Probe for Apple {
-    fn poll(&mut self, _: &Moment<'_>) -> ProbeReport {
+    fn name(&self) -> &'static str {
+        "Apple GPUs"
+    }
+
+    fn poll(&mut self, _: &Moment) -> ProbeReport {
         match self.0.read() {
             Ok(counters) => ProbeReport { seen: vec![seen(counters)], ..ProbeReport::default() },
             Err(reason) => ProbeReport { none: Some(reason), ..ProbeReport::default() },

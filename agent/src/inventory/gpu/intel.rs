@@ -53,7 +53,7 @@ impl Intel {
         self.sizes.get(&address).copied().filter(|bytes| *bytes > 0)
     }
 
-    fn seen(&mut self, gpu: &Device, bytes: u64, moment: &Moment<'_>) -> GpuReadings {
+    fn seen(&mut self, gpu: &Device, bytes: u64, moment: &Moment) -> GpuReadings {
         let clients = moment.clients();
         let fallback = || format!("Intel GPU {}", gpu.text("device").unwrap_or_default());
         let roots = &self.roots;
@@ -96,7 +96,11 @@ impl Intel {
 }
 
 impl Probe for Intel {
-    fn poll(&mut self, moment: &Moment<'_>) -> ProbeReport {
+    fn name(&self) -> &'static str {
+        "Intel GPUs"
+    }
+
+    fn poll(&mut self, moment: &Moment) -> ProbeReport {
         let mut report = ProbeReport::default();
         for gpu in sysfs::devices(&self.roots.sys, VENDOR) {
             let bytes = memory(&gpu).or_else(|| self.reported(&gpu));

@@ -9,7 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use island_protocol::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
 use super::{GpuReadings, Moment, Probe, ProbeReport, Roots, suspension::Suspension};
+use crate::clock;
 
 /// Time between losing the driver, or a GPU, and the first try to open it again; doubled after each failure.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
@@ -24,11 +28,11 @@ const REST: Duration = Duration::from_mins(1);
 /// The open driver.
 pub trait Driver: fmt::Debug + Send {
     /// All GPUs now.
-    fn gpus(&self) -> Result<Report, String>;
+    fn gpus(&self) -> Result<Report, Closed>;
 }
 
 /// The report of the driver.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// The GPUs that answer.
     pub seen: Vec<GpuReadings>,
@@ -39,12 +43,14 @@ pub struct Report {
 }
 
 /// Why the driver is not open.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
     /// The reason.
     pub reason: String,
     /// Whether the driver is installed.
     pub installed: bool,
+    /// Whether it hangs or crashes, so that nothing is known about its GPUs.
+    pub is_silent: bool,
 }
 
 /// Opens the driver.
@@ -64,6 +70,9 @@ pub(super) struct Nvidia {
     again: Option<Instant>,
     wait: Duration,
     was_open: bool,
+    opened: Option<Instant>,
+    /// Since when it hangs or crashes.
+    silent_since: Option<Timestamp>,
 }
 
 /// The time in which the driver is closed so that idle GPUs are suspended.
@@ -81,6 +90,7 @@ impl Nvidia {
             state: Err(Closed {
                 reason: "the NVIDIA driver was not opened yet".to_owned(),
                 installed: false,
+                is_silent: false,
             }),
             suspension: Suspension::of(roots),
             slots: BTreeSet::new(),
@@ -89,6 +99,8 @@ impl Nvidia {
             again: None,
             wait: FIRST_WAIT,
             was_open: false,
+            opened: None,
+            silent_since: None,
         }
     }
 
@@ -100,12 +112,14 @@ impl Nvidia {
             return;
         }
         // Closed first: the library is one per process.
-        self.state = Err(Closed { reason: "the NVIDIA driver is being opened".to_owned(), installed: true });
+        let reason = "the NVIDIA driver is being opened".to_owned();
+        self.state = Err(Closed { reason, installed: true, is_silent: false });
         self.state = (self.open)();
         self.slots = slots;
         match &self.state {
             Ok(_) => {
                 self.was_open = true;
+                self.opened = Some(now);
                 self.again = None;
             }
             Err(_) => self.later(now),
@@ -113,7 +127,7 @@ impl Nvidia {
     }
 
     /// Returns what was last reported, if GPUs are still left alone.
-    fn resting(&mut self, moment: &Moment<'_>) -> Option<ProbeReport> {
+    fn resting(&mut self, moment: &Moment) -> Option<ProbeReport> {
         let rest = self.rest.take()?;
         let suspended = self.suspension.suspended();
         // One that is awake after that time was woken by somebody, and its values change.
@@ -131,7 +145,7 @@ impl Nvidia {
     }
 
     /// Closes the driver if the GPUs have been idle for some time, and are suspended then.
-    fn rest_if_idle(&mut self, report: &ProbeReport, moment: &Moment<'_>) {
+    fn rest_if_idle(&mut self, report: &ProbeReport, moment: &Moment) {
         let is_idle = |seen: &GpuReadings| seen.computing.as_ref().is_ok_and(BTreeMap::is_empty);
         let are_idle = !moment.has_workers && self.again.is_none() && report.seen.iter().all(is_idle);
         if !are_idle || !self.suspension.is_possible() {
@@ -141,8 +155,25 @@ impl Nvidia {
         let since = *self.idle_since.get_or_insert(moment.now);
         if moment.now.saturating_duration_since(since) >= IDLE {
             let reason = "the NVIDIA driver is closed while its GPUs are idle".to_owned();
-            self.state = Err(Closed { reason, installed: true });
+            self.state = Err(Closed { reason, installed: true, is_silent: false });
             self.rest = Some(Rest { until: moment.now + REST, report: report.clone() });
+        }
+    }
+
+    /// The report while the driver is closed.
+    fn without(&mut self, closed: Closed) -> ProbeReport {
+        let Closed { mut reason, installed, is_silent } = closed;
+        if is_silent {
+            let since = *self.silent_since.get_or_insert_with(clock::now);
+            reason = format!("{reason}, since {}", clock::local(since));
+        } else {
+            self.silent_since = None;
+        }
+        // A driver that disappeared is a problem; one that was never installed is not.
+        if self.was_open || installed {
+            ProbeReport { problems: vec![reason], is_silent, ..ProbeReport::default() }
+        } else {
+            ProbeReport { none: Some(reason), ..ProbeReport::default() }
         }
     }
 
@@ -153,7 +184,11 @@ impl Nvidia {
 }
 
 impl Probe for Nvidia {
-    fn poll(&mut self, moment: &Moment<'_>) -> ProbeReport {
+    fn name(&self) -> &'static str {
+        "NVIDIA GPUs"
+    }
+
+    fn poll(&mut self, moment: &Moment) -> ProbeReport {
         if let Some(report) = self.resting(moment) {
             return report;
         }
@@ -161,32 +196,32 @@ impl Probe for Nvidia {
         let report = match &self.state {
             Ok(driver) => driver.gpus(),
             Err(closed) => {
-                let reason = closed.reason.clone();
-                // A driver that disappeared is a problem; one that was never installed is not.
-                return if self.was_open || closed.installed {
-                    ProbeReport { problems: vec![reason], ..ProbeReport::default() }
-                } else {
-                    ProbeReport { none: Some(reason), ..ProbeReport::default() }
-                };
+                let closed = closed.clone();
+                return self.without(closed);
             }
         };
         match report {
             Ok(report) => {
+                self.silent_since = None;
                 if report.lost.is_empty() {
-                    (self.again, self.wait) = (None, FIRST_WAIT);
+                    self.again = None;
+                    // A driver that fails soon after it was opened is opened ever less often.
+                    if self.opened.is_none_or(|opened| moment.now.duration_since(opened) >= self.wait) {
+                        self.wait = FIRST_WAIT;
+                    }
                 } else if self.again.is_none() {
                     self.later(moment.now);
                 }
                 let none = report.seen.is_empty().then(|| "the NVIDIA driver finds no GPU".to_owned());
                 let problems = report.lost.into_iter().chain(report.left_out).collect();
-                let report = ProbeReport { seen: report.seen, none, problems };
+                let report = ProbeReport { seen: report.seen, none, problems, is_silent: false };
                 self.rest_if_idle(&report, moment);
                 report
             }
-            Err(reason) => {
-                self.state = Err(Closed { reason: reason.clone(), installed: true });
+            Err(closed) => {
+                self.state = Err(closed.clone());
                 self.later(moment.now);
-                ProbeReport { problems: vec![reason], ..ProbeReport::default() }
+                self.without(closed)
             }
         }
     }

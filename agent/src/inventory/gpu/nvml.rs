@@ -1,4 +1,4 @@
-//! NVIDIA's driver through its library NVML, which is loaded when it is first needed.
+//! NVIDIA's driver through its library NVML, in the process that [`super::nvml_process`] starts.
 
 use std::{collections::BTreeMap, fmt::Display, path::Path};
 
@@ -42,27 +42,28 @@ fn closed(error: &NvmlError, is_loaded: bool) -> Closed {
         }
         other => {
             let reason = format!("the NVIDIA driver does not answer: {other}");
-            return Closed { reason, installed: true };
+            return Closed { reason, installed: true, is_silent: false };
         }
     };
-    Closed { reason: reason.to_owned(), installed }
+    Closed { reason: reason.to_owned(), installed, is_silent: false }
 }
 
 #[derive(Debug)]
 struct Library(Nvml);
 
 impl Driver for Library {
-    fn gpus(&self) -> Result<Report, String> {
+    fn gpus(&self) -> Result<Report, Closed> {
+        let closed = |reason| Closed { reason, installed: true, is_silent: false };
         let count = self
             .0
             .device_count()
-            .map_err(|error| format!("the NVIDIA driver cannot count its GPUs: {error}"))?;
+            .map_err(|error| closed(format!("the NVIDIA driver cannot count its GPUs: {error}")))?;
         let mut report = Report::default();
         for number in 0..count {
             match self.0.device_by_index(number).and_then(|gpu| poll(&gpu, &mut report)) {
                 Ok(()) => {}
                 Err(error) if is_fatal(&error) => {
-                    return Err(format!("the NVIDIA driver no longer answers: {error}"));
+                    return Err(closed(format!("the NVIDIA driver no longer answers: {error}")));
                 }
                 Err(error) => report.lost.push(format!("NVIDIA GPU {number} does not answer: {error}")),
             }

@@ -22,7 +22,11 @@ impl Software {
 }
 
 impl Probe for Software {
-    fn poll(&mut self, _: &Moment<'_>) -> ProbeReport {
+    fn name(&self) -> &'static str {
+        "emulated GPUs"
+    }
+
+    fn poll(&mut self, _: &Moment) -> ProbeReport {
         ProbeReport { seen: vec![seen(&self.0, Memory::read())], ..ProbeReport::default() }
     }
 }

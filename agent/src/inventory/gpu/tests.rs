@@ -73,7 +73,8 @@ fn a_lost_driver_affects_only_its_gpus_and_is_opened_again() {
 #[test]
 fn a_machine_without_gpus_has_a_reason() {
     let (tree, fake) = (Tree::new(), Fake::default());
-    let closed = nvidia::Closed { reason: "no NVIDIA driver is installed".into(), installed: false };
+    let reason = "no NVIDIA driver is installed".to_owned();
+    let closed = nvidia::Closed { reason, installed: false, is_silent: false };
     fake.set(|script| script.closed = Some(closed));
     let view = Machine::of(&tree, &fake).at(0);
     let reasons = "no NVIDIA driver is installed; no AMD GPU; no Intel GPU with dedicated memory";

@@ -55,13 +55,13 @@ impl Fake {
 }
 
 impl Driver for Fake {
-    fn gpus(&self) -> Result<Report, String> {
+    fn gpus(&self) -> Result<Report, Closed> {
         let mut script = self.0.lock().expect("a script");
         script.polled += 1;
         let computing = if script.busy { BTreeMap::from([(1, None)]) } else { BTreeMap::new() };
         let seen = |id: &&str| GpuReadings { computing: Ok(computing.clone()), ..seen(id) };
         match &script.fails {
-            Some(reason) => Err(reason.clone()),
+            Some(reason) => Err(Closed { reason: reason.clone(), installed: true, is_silent: false }),
             None => Ok(Report {
                 seen: script.gpus.iter().map(seen).collect(),
                 lost: script.lost.iter().map(|id| format!("{id} is lost")).collect(),
@@ -134,7 +134,7 @@ fn a_lost_driver_is_opened_again_at_growing_intervals() {
     assert_eq!(watch.at(0).seen.len(), 1);
     fake.set(|script| {
         script.fails = Some("the driver is unloaded".into());
-        script.closed = Some(Closed { reason: "not loaded".into(), installed: true });
+        script.closed = Some(Closed { reason: "not loaded".into(), installed: true, is_silent: false });
     });
     assert_eq!(watch.at(5).problems, ["the driver is unloaded"]);
     let opened = |watch: &mut Fixture, seconds: std::ops::Range<u64>| {
@@ -187,7 +187,8 @@ fn an_added_gpu_is_found_at_the_next_poll() {
 #[test]
 fn a_machine_without_the_driver_has_no_problem() {
     let fake = Fake::default();
-    let closed = Closed { reason: "no NVIDIA driver is installed".into(), installed: false };
+    let closed =
+        Closed { reason: "no NVIDIA driver is installed".into(), installed: false, is_silent: false };
     fake.set(|script| script.closed = Some(closed));
     let report = Fixture::of(&fake).at(0);
     assert_eq!(report.none.as_deref(), Some("no NVIDIA driver is installed"));
