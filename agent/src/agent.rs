@@ -7,7 +7,10 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -38,7 +41,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     benchmark::Benchmark,
     config::{self, ApiKeyError, Config, OtlpSection},
-    control::{check::Checker, history::History, metrics::otlp, server, status::Sources},
+    control::{
+        check::Checker,
+        history::History,
+        metrics::otlp,
+        server,
+        status::{InForce, Sources},
+    },
     derived::Derived,
     destinations::PublicHosts,
     earnings::Earnings,
@@ -133,7 +142,8 @@ pub struct Agent {
 impl Agent {
     /// Builds every part. Starts no task; engines are run once to query what they support.
     #[expect(clippy::too_many_lines, reason = "the list of an agent's parts")]
-    pub async fn build(mut config: Config) -> Result<Self, StartError> {
+    pub async fn build(settings: InForce) -> Result<Self, StartError> {
+        let mut config = settings.config.clone();
         config.api_url = coordinator_url(&config);
         let state = config.state_dir.clone();
         let folders = ["journal", "spool", "w", "derived", "adopted", "job-logs", "egress"]
@@ -230,6 +240,7 @@ impl Agent {
             name: config.name.clone(),
             api_url: config.api_url.clone(),
             state_dir: state.clone(),
+            settings,
             fabric: Arc::clone(&fabric),
             supervisor: Arc::clone(&supervisor),
             load: meter.latest(),
@@ -274,8 +285,9 @@ impl Agent {
         })
     }
 
-    /// Runs until stopped.
-    pub async fn run(mut self) -> Result<ExitCode, StartError> {
+    /// Runs until stopped, or until this Island has enrolled with another coordinator. Returns `None` then: the next agent of this process
+    /// starts there.
+    pub async fn run(mut self) -> Result<Option<ExitCode>, StartError> {
         let Some(exporter) = self.exporter.take() else { return self.work().await };
         let stop = CancellationToken::new();
         let worked = async {
@@ -288,7 +300,7 @@ impl Agent {
         ended
     }
 
-    async fn work(self) -> Result<ExitCode, StartError> {
+    async fn work(self) -> Result<Option<ExitCode>, StartError> {
         let life = Lifecycle::new(self.drain + STOP_MARGIN);
         tracing::info!(host_id = %self.identity.host_id(), "starting");
         self.supervisor.recover().await.map_err(StartError::Recover)?;
@@ -298,6 +310,10 @@ impl Agent {
         self.meter.sample().await;
         // Before credentials are obtained, so that `status` shows that the Island waits for its coordinator.
         self.spawn_control(&life);
+        let moved = Arc::new(AtomicBool::new(false));
+        let following =
+            follow_enrollment(self.sources.settings.config.clone(), life.clone(), Arc::clone(&moved));
+        life.spawn("enrollment", well(following));
         let soft = life.soft();
         let obtain = Credentials::obtain(Arc::clone(&self.identity), &self.enrollment, &soft);
         let obtained = tokio::select! {
@@ -308,7 +324,8 @@ impl Agent {
         let ended = match obtained {
             Ok(Some(credentials)) => {
                 let _watchdog = self.spawn(&life, credentials).map_err(StartError::Watchdog)?;
-                return Ok(life.run().await);
+                let code = life.run().await;
+                return Ok((!moved.load(Ordering::Acquire)).then_some(code));
             }
             Ok(None) => Ok(()),
             Err(error) => Err(error),
@@ -317,7 +334,7 @@ impl Agent {
         self.sources.governor.stop_accepting();
         self.supervisor.stop(Duration::ZERO, &life.hard()).await;
         let code = life.run().await;
-        Ok(ended.map(|()| code)?)
+        Ok(ended.map(|()| (!moved.load(Ordering::Acquire)).then_some(code))?)
     }
 
     /// Starts the owner's socket and page and the tasks that supply their data. They end with `soft`.
@@ -469,6 +486,26 @@ fn without_gpus(rules: ContainerRules, yield_gpu: bool) -> ContainerRules {
     ContainerRules { gpus: rules.gpus && !yield_gpu, ..rules }
 }
 
+/// Stops the agent once this Island has enrolled with another coordinator, and notes that in `moved`.
+async fn follow_enrollment(config: Config, life: Lifecycle, moved: Arc<AtomicBool>) {
+    let (own, soft) = (coordinator_url(&config), life.soft());
+    while !soft.is_cancelled() {
+        if credentials::enrolled_with(&config.state_dir).is_some() && coordinator_url(&config) != own {
+            tracing::info!(
+                coordinator = coordinator_url(&config),
+                "enrolled with another coordinator: starting there"
+            );
+            moved.store(true, Ordering::Release);
+            return life.stop_to_restart();
+        }
+        tokio::select! {
+            biased;
+            () = soft.cancelled() => {}
+            () = tokio::time::sleep(credentials::POLL_EVERY) => {}
+        }
+    }
+}
+
 /// Resolves at SIGTERM or SIGINT. For the time before the [`Lifecycle`] handles them.
 pub(crate) async fn stop_requested() {
     let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM can be handled");
@@ -537,7 +574,9 @@ mod tests {
         let workers = WorkersSection { bin_dir: Some(folder.path().to_owned()), ..WorkersSection::default() };
         let config = Config { state_dir: folder.path().join("state"), workers, ..Config::default() };
         // It is large.
-        let agent = Box::pin(Agent::build(config)).await.expect("an agent");
+        let agent = Box::pin(Agent::build(InForce::new(config.clone(), move || Ok(config.clone()))))
+            .await
+            .expect("an agent");
 
         let address = SocketAddr::from(([9, 9, 9, 9], 443));
         let egress = agent.supervisor.egress_mounts().outside();

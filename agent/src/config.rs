@@ -1,6 +1,7 @@
 //! Settings. The defaults of each section are in its `Default`.
 
 use std::{
+    collections::BTreeSet,
     error::Error,
     ffi::OsString,
     fs, io,
@@ -14,11 +15,44 @@ use island_daemon::{config::ConfigError, telemetry::LogFormat};
 use island_protocol::{cargo::RuntimeType, credits::MicroCredits};
 use island_runtimes_worker::launch::ContainerRules;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::policy::{Rules, gpus::GpuRule};
 
 /// Prefix of environment variables: `ISLAND_AGENT_WORKERS__MAX_JOBS`.
 pub const ENV_PREFIX: &str = "ISLAND_AGENT_";
+
+/// The settings of the service, as the package installs them.
+pub const SERVICE_FILE: &str = "/etc/island/agent.toml";
+
+/// Returns the file to read: the one that was named, or the service's if it exists. A state folder that was named is that of another agent
+/// than the service.
+pub fn file_for(named: Option<&Path>, names_state_dir: bool, service: &Path) -> Option<PathBuf> {
+    let service = || Some(service.to_owned()).filter(|file| !names_state_dir && file.is_file());
+    named.map(Path::to_owned).or_else(service)
+}
+
+/// The keys whose values differ, such as `policy.schedule`.
+pub fn differences(one: &Config, other: &Config) -> Vec<String> {
+    fn compare(path: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
+        match (one, other) {
+            (Value::Object(one), Value::Object(other)) => {
+                let keys: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+                for key in keys {
+                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    let of = |values: &Map<String, Value>| values.get(key).cloned().unwrap_or_default();
+                    compare(&path, &of(one), &of(other), found);
+                }
+            }
+            _ if one != other => found.push(path.to_owned()),
+            _ => {}
+        }
+    }
+    let value = |config| serde_json::to_value(config).unwrap_or_default();
+    let mut found = Vec::new();
+    compare("", &value(one), &value(other), &mut found);
+    found
+}
 
 /// A file with an API key that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +74,8 @@ pub fn permission_hint(error: &(dyn Error + 'static), state_dir: &Path) -> Optio
     causes.any(|cause| cause.downcast_ref().is_some_and(is_refused)).then(|| {
         format!(
             "use sudo if the state folder {} belongs to the service, or a folder of your own: --state-dir \
-             ~/.local/state/island. Settings are read from options, {ENV_PREFIX}* variables and --config FILE, nowhere else",
+             ~/.local/state/island. Settings are read from options, {ENV_PREFIX}* variables and --config FILE; without a folder \
+             of your own and a FILE, from {SERVICE_FILE}",
             state_dir.display()
         )
     })
@@ -412,7 +447,7 @@ impl Config {
 
     /// The folder with the workers' programs.
     pub fn bin_dir(&self) -> PathBuf {
-        let own = || Some(std::env::current_exe().ok()?.parent()?.to_owned());
+        let own = || Some(programs_beside(std::env::current_exe().ok()?.parent()?));
         self.workers.bin_dir.clone().or_else(own).unwrap_or_else(|| Path::new(".").to_owned())
     }
 
@@ -420,6 +455,16 @@ impl Config {
     pub fn threads(&self, cores: u32) -> u32 {
         if self.workers.threads == 0 { cores.max(1) } else { self.workers.threads }
     }
+}
+
+/// The folder with workers' programs for an agent in `own`: that folder, or `../lib/island` as in the package, if only that has some.
+fn programs_beside(own: &Path) -> PathBuf {
+    let has_programs = |folder: &Path| {
+        let mut names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.any(|name| name.to_str().is_some_and(|name| name.starts_with("island-worker-")))
+    };
+    let packaged = own.parent().map(|prefix| prefix.join("lib/island"));
+    packaged.filter(|packaged| !has_programs(own) && has_programs(packaged)).unwrap_or_else(|| own.to_owned())
 }
 
 fn variable(name: &str) -> Option<OsString> {
@@ -444,6 +489,39 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn the_services_file_is_read_without_another_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let service = folder.path().join("agent.toml");
+        assert_eq!(file_for(None, false, &service), None, "it is not installed");
+        fs::write(&service, "").expect("write");
+        assert_eq!(file_for(None, false, &service).as_ref(), Some(&service));
+        assert_eq!(file_for(None, true, &service), None, "another agent than the service");
+        let other = Path::new("other.toml");
+        assert_eq!(file_for(Some(other), false, &service).as_deref(), Some(other));
+    }
+
+    #[test]
+    fn differing_settings_are_named_by_their_keys() {
+        let config = |text: &str| toml::from_str::<Config>(text).expect("settings");
+        let (one, other) =
+            (config("[policy]\nyield_gpu = true"), config("name = 'attic'\n[page]\nport = 9464"));
+        assert_eq!(differences(&one, &other), ["name", "page.port", "policy.yield_gpu"]);
+        assert!(differences(&one, &one.clone()).is_empty());
+    }
+
+    #[test]
+    fn workers_are_found_as_the_package_installs_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (bin, lib) = (folder.path().join("bin"), folder.path().join("lib/island"));
+        fs::create_dir_all(&bin).and_then(|()| fs::create_dir_all(&lib)).expect("folders");
+        assert_eq!(programs_beside(&bin), bin);
+        fs::write(lib.join("island-worker-llmcpp"), "").expect("write");
+        assert_eq!(programs_beside(&bin), lib);
+        fs::write(bin.join("island-worker-wasm"), "").expect("write");
+        assert_eq!(programs_beside(&bin), bin, "those of a build folder");
+    }
 
     #[test]
     fn hub_files_are_where_other_programs_look_for_them() {

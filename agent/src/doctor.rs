@@ -89,12 +89,28 @@ pub fn text(findings: &[Finding], width: Option<usize>) -> String {
     text
 }
 
-/// Checks everything.
-pub async fn examine(config: &Config) -> Vec<Finding> {
+/// The settings of the agent that runs on the state folder of `config`, if there is one.
+pub async fn in_force(config: &Config) -> Option<Config> {
+    Control::new(&config.state_dir).ok()?.settings().await.ok()
+}
+
+/// Checks everything, with the settings and engines of the running agent if it answers. `is_named` is whether the owner named the settings
+/// to check.
+pub async fn examine(config: &Config, is_named: bool) -> Vec<Finding> {
+    let running = if is_named { None } else { in_force(config).await };
+    let config = running.as_ref().unwrap_or(config);
+    let agents = match (&running, Control::new(&config.state_dir)) {
+        (Some(_), Ok(control)) => control.capabilities().await.ok(),
+        _ => None,
+    };
     let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &config.containers).await;
     let gpus = Gpus::here_read_only(&config.state_dir, &runtimes.devices());
     let gpus = gpus.with_consent(gpus::consent(config.policy.gpu.clone())).poll(Instant::now());
-    let found = inventory::discover(&gpus, runtimes.report(&gpus.cards), runtimes.sandbox());
+    let mut found = inventory::discover(&gpus, runtimes.report(&gpus.cards), runtimes.sandbox());
+    // What the agent's workers reach may be less than what this program does, which has other rights.
+    if let Some(agents) = agents {
+        (found.runtimes, found.sandbox) = (agents.runtimes, agents.sandbox);
+    }
     let mut findings = machine(&found);
     findings.extend(graphics(&config.policy.gpu, &gpus));
     let engines = runtimes.engine_devices(&gpus.cards);
@@ -218,6 +234,7 @@ async fn agent(config: &Config) -> Vec<Finding> {
     } else {
         finding(test_job::WHAT, None, "not run: this Island accepts no jobs now".into())
     });
+    findings.extend(status.notes.into_iter().map(|note| finding("agent", Some(false), note)));
     findings.extend(status.gpu_notes.into_iter().map(|note| finding("agent's GPUs", None, note)));
     findings
 }

@@ -1,6 +1,7 @@
 //! `island-agent`: makes this machine an Island.
 
 use std::{
+    env,
     error::Error,
     io::{self, IsTerminal as _, Write as _},
     path::PathBuf,
@@ -12,10 +13,11 @@ use clap::{Args, Parser, Subcommand};
 use island_agent::{
     agent::Agent,
     clock,
-    config::{self, Config, ENV_PREFIX},
+    config::{self, Config, ENV_PREFIX, SERVICE_FILE},
     control::{
         client::{Control, ControlError},
         screen,
+        status::InForce,
     },
     doctor, enrollment,
     inventory::gpu::nvml_process,
@@ -34,7 +36,7 @@ const MAX_PAUSE: Duration = Duration::from_hours(365 * 24);
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Cli {
-    /// Settings file (TOML), such as /etc/island/agent.toml of the package. Without this option no file is read.
+    /// Settings file (TOML) [default: /etc/island/agent.toml of the package, unless a state folder is given]
     /// Variables such as `ISLAND_AGENT_STATE_DIR` override the file, options override both.
     #[arg(long, short, global = true, value_name = "FILE", help_heading = SETTINGS)]
     config: Option<PathBuf>,
@@ -142,24 +144,29 @@ fn main() -> ExitCode {
     if let Some(Command::GpuDriver) = cli.command {
         return nvml_process::serve();
     }
-    let loaded = settings::load::<Config>(cli.config.as_deref(), ENV_PREFIX, &cli.flags);
-    let config = match loaded {
+    let names_state_dir =
+        cli.flags.state_dir.is_some() || env::var_os(format!("{ENV_PREFIX}STATE_DIR")).is_some();
+    let file = config::file_for(cli.config.as_deref(), names_state_dir, SERVICE_FILE.as_ref());
+    let is_named = cli.config.is_some();
+    let (read, flags) = (file.clone(), cli.flags);
+    let load = move || settings::load::<Config>(read.as_deref(), ENV_PREFIX, &flags);
+    let config = match load() {
         Ok(config) => config,
         Err(error) => return complain(&error, ExitCode::from(settings::EXIT_BAD_CONFIG)),
     };
     let command = cli.command.unwrap_or_default();
     if let Command::Config(ConfigCommand::Check) = command {
-        return check(&config, cli.config.as_deref());
+        return check(&config, file.as_deref());
     }
     if let Err(error) = config.validate() {
         return complain(&error, ExitCode::from(settings::EXIT_BAD_CONFIG));
     }
     match command {
-        Command::Run => run(config),
+        Command::Run => run(InForce::new(config, load)),
         Command::GpuDriver => nvml_process::serve(),
         Command::Enroll => enroll(config, false),
         Command::Leave => enroll(config, true),
-        Command::Doctor => examine(&config),
+        Command::Doctor => examine(&config, is_named),
         Command::Status { watch: true, .. } if !(io::stdin().is_terminal() && io::stdout().is_terminal()) => {
             complain(
                 &"status --watch needs a terminal; without one, use island-agent status",
@@ -178,7 +185,10 @@ fn main() -> ExitCode {
             agent.hold(seconds).await.map(|verdict| print(&format!("{verdict}\n")))
         }),
         Command::Logs { job } => logs(&config, job.as_deref()),
-        Command::Config(_) => print(&settings::show(&config.without_secrets())),
+        Command::Config(_) => {
+            let used = if is_named { None } else { runtime().block_on(doctor::in_force(&config)) };
+            print(&settings::show(&used.unwrap_or(config).without_secrets()))
+        }
     }
 }
 
@@ -190,7 +200,8 @@ fn pause_duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-fn run(config: Config) -> ExitCode {
+fn run(settings: InForce) -> ExitCode {
+    let config = &settings.config;
     telemetry::init(config.log, "info");
     let _failpoints = island_daemon::failpoint::from_environment();
     let state = config.state_dir.clone();
@@ -200,13 +211,19 @@ fn run(config: Config) -> ExitCode {
         ExitCode::FAILURE
     };
     runtime().block_on(async {
-        match enrollment::wait_enrolled(&config).await {
-            Ok(true) => {}
-            Ok(false) => return ExitCode::SUCCESS,
-            Err(error) => return cannot(&error),
+        loop {
+            match enrollment::wait_enrolled(config).await {
+                Ok(true) => {}
+                Ok(false) => return ExitCode::SUCCESS,
+                Err(error) => return cannot(&error),
+            }
+            let done = async { Agent::build(settings.clone()).await?.run().await };
+            match done.await {
+                Ok(Some(code)) => return code,
+                Ok(None) => {}
+                Err(error) => return cannot(&error),
+            }
         }
-        let done = async { Agent::build(config).await?.run().await };
-        done.await.unwrap_or_else(|error| cannot(&error))
     })
 }
 
@@ -264,8 +281,8 @@ fn control(
     })
 }
 
-fn examine(config: &Config) -> ExitCode {
-    let findings = runtime().block_on(doctor::examine(config));
+fn examine(config: &Config, is_named: bool) -> ExitCode {
+    let findings = runtime().block_on(doctor::examine(config, is_named));
     // Programs that read the output find one line per finding.
     let width = io::stdout().is_terminal().then(screen::width);
     let printed = print(&doctor::text(&findings, width));
@@ -282,7 +299,7 @@ fn check(config: &Config, file: Option<&std::path::Path>) -> ExitCode {
     if found.problems.is_empty() {
         return print(&match file {
             Some(file) => format!("{}: the settings are valid\n", file.display()),
-            None => "the settings are valid; no --config FILE was given\n".to_owned(),
+            None => "the settings are valid; no file was read\n".to_owned(),
         });
     }
     for problem in &found.problems {

@@ -23,6 +23,7 @@ pub struct Lifecycle {
     hard: CancellationToken,
     tasks: TaskTracker,
     failed: Arc<AtomicBool>,
+    restarts: Arc<AtomicBool>,
     drain_limit: Duration,
 }
 
@@ -35,6 +36,7 @@ impl Lifecycle {
             hard,
             tasks: TaskTracker::new(),
             failed: Arc::default(),
+            restarts: Arc::default(),
             drain_limit,
         }
     }
@@ -47,6 +49,12 @@ impl Lifecycle {
     /// Triggered: stop now.
     pub fn hard(&self) -> CancellationToken {
         self.hard.clone()
+    }
+
+    /// Stops everything in order, while the process goes on with another lifecycle.
+    pub fn stop_to_restart(&self) {
+        self.restarts.store(true, Ordering::Release);
+        self.soft.cancel();
     }
 
     /// Runs a task until it ends. One that ends before it was asked to, or with an error, stops the program with a
@@ -75,7 +83,10 @@ impl Lifecycle {
             }
         };
         stop.await;
-        notify::stopping();
+        // The service manager would end a process that announced its end.
+        if !self.restarts.load(Ordering::Acquire) {
+            notify::stopping();
+        }
         self.soft.cancel();
         self.tasks.close();
         tokio::select! {

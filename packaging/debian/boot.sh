@@ -10,6 +10,7 @@ trap finish EXIT
 status() { inside island-agent --config /etc/island/agent.toml status --json; }
 connected() { [ "$(status | jq .connected)" = true ]; }
 runs_version() { [ "$(status | jq -r .version)" = "$1" ] && connected; }
+works() { [ "$(status | jq -r .verdict.work)" = "$1" ]; }
 busy() { [ "$(status | jq '.jobs | length')" -gt 0 ]; }
 
 make_root libpam-systemd,libgomp1,libstdc++6,dpkg-repack
@@ -31,8 +32,21 @@ inside systemctl show island-agent -p ActiveState -p StatusText -p User -p MainP
 sandbox=$("$built/island" hosts list --format json | jq -c '[.. | .sandbox? // empty][0]')
 say "sandbox: $sandbox"
 [ "$(jq -r .level <<<"$sandbox")" = full ] || fail "the unit prevents a layer of the sandbox"
-inside island-agent --config /etc/island/agent.toml doctor | tee "$work/doctor" || true
+# As the guides for owners print it, without the file of settings.
+inside island-agent doctor | tee "$work/doctor" || true
+grep -q '^ok *engine llmcpp' "$work/doctor" || fail "doctor does not find the engines of the agent"
 grep -q '^ok *test job' "$work/doctor" || fail "the test job did not come back"
+
+say "every command of the agent in the guides for owners"
+# Enrolling and leaving are those of test.sh; that the commands exist with their flags is a test without packages.
+mapfile -t documented < <(cat docs/owners.md docs/gpu.md | tr '`' '\n' | sed -n 's/^\(sudo \)\?\(island-agent .*\)/\2/p' | grep -v ' doctor$\| enroll \| leave$\| run$\| --watch' | sort -u)
+[ "${#documented[@]}" -ge 5 ] || fail "the guides have only ${#documented[@]} commands"
+for line in "${documented[@]}"; do
+    # shellcheck disable=SC2086 # words
+    inside $line >"$work/ran" 2>&1 || fail "$line: $(cat "$work/ran")"
+done
+inside island-agent resume
+until_true "work after the guides' pause" works yes
 
 say "the key of the account may be deleted once the Island has joined"
 inside rm /etc/island/key
@@ -42,7 +56,6 @@ until_true "coming back" connected
 say "a person who is logged in comes first"
 inside sed -i 's/^# idle_minutes = .*/idle_minutes = 1/' /etc/island/agent.toml
 inside systemctl restart island-agent
-works() { [ "$(status | jq -r .verdict.work)" = "$1" ]; }
 until_true "work while nobody is logged in" works yes
 inside useradd visitor
 inside systemd-run --quiet --unit=visitor -p User=visitor -p PAMName=login sleep infinity

@@ -27,7 +27,7 @@ install -d -m 0700 -o "$(inside id -u island)" -g "$(inside id -g island)" "$roo
 network
 
 say "joining with a code"
-inside island-agent --config /etc/island/agent.toml enroll --coordinator "$api" >"$work/enrol.log" &
+inside island-agent enroll --coordinator "$api" >"$work/enrol.log" &
 enrolling=$!
 for _ in $(seq 100); do grep -q 'hosts pair' "$work/enrol.log" && break; sleep 0.1; done
 "$built/island" hosts pair "$(sed -n 's/.*hosts pair //p' "$work/enrol.log")"

@@ -2,11 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use island_protocol::host::Capabilities;
 use reqwest::{Client, RequestBuilder, StatusCode};
 use serde::de::DeserializeOwned;
 
 use super::{check::Checked, server::SOCKET, status::Status};
-use crate::policy::{OwnerOrder, Verdict};
+use crate::{
+    config::Config,
+    policy::{OwnerOrder, Verdict},
+};
 
 /// A command that the agent did not carry out.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +47,16 @@ impl Control {
     /// Returns the status.
     pub async fn status(&self) -> Result<Status, ControlError> {
         self.answer(self.http.get("http://agent/status")).await
+    }
+
+    /// Returns the settings in force, without secrets.
+    pub async fn settings(&self) -> Result<Config, ControlError> {
+        self.answer(self.http.get("http://agent/settings")).await
+    }
+
+    /// Returns the capabilities, as they are registered.
+    pub async fn capabilities(&self) -> Result<Capabilities, ControlError> {
+        self.answer(self.http.get("http://agent/capabilities")).await
     }
 
     /// Sends the owner's order; returns the verdict that follows from it.

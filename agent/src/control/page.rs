@@ -90,6 +90,7 @@ fn notices(status: &Status) -> Option<Block> {
     } else {
         screen::why_idle(status)
     };
+    let why = why.into_iter().chain(status.notes.iter().cloned()).collect();
     let blocks: Vec<Block> = [lines("why.title", why), lines("network.title", status.notices.clone())]
         .into_iter()
         .flatten()

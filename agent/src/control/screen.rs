@@ -88,7 +88,7 @@ pub fn text(status: &Status, width: Option<usize>) -> String {
     for engine in &status.engines {
         line("runs on", format!("{}: {}", engine.engine, engine.in_words()));
     }
-    for note in &status.gpu_notes {
+    for note in status.notes.iter().chain(&status.gpu_notes) {
         line("note", note.clone());
     }
     for notice in &status.notices {
@@ -371,7 +371,8 @@ fn reason_lines(status: &Status, width: usize) -> Vec<String> {
         .refusals
         .iter()
         .map(|(reason, count)| format!("{} x {}: {}", count.times, name(*reason), count.latest));
-    let lines = why_idle(status).into_iter().chain(refused).chain(status.gpu_notes.iter().cloned());
+    let notes = status.notes.iter().chain(&status.gpu_notes).cloned();
+    let lines = why_idle(status).into_iter().chain(refused).chain(notes);
     let notices = status.notices.iter().map(|notice| format!("the network: {notice}"));
     lines.chain(notices).flat_map(|line| wrap(&line, width)).collect()
 }
@@ -566,6 +567,7 @@ pub(super) mod tests {
                 temperature_c: Some(71),
                 power_draw_w: Some(287.4),
             }],
+            notes: Vec::new(),
             notices: vec!["On Sunday at 10:00 UTC the network is updated.".into()],
             gpu_notes: vec!["GPU 1 is paused: 84 °C, the limit is 80 °C".into()],
             engines: vec![

@@ -19,7 +19,7 @@ use axum::{
 };
 use island_console_pages::assets;
 use island_daemon::chain::Chain;
-use island_protocol::problem::Code;
+use island_protocol::{host::Capabilities, problem::Code};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +28,10 @@ use super::{
     page,
     status::{Sources, Status},
 };
-use crate::policy::{OwnerOrder, Verdict};
+use crate::{
+    config::Config,
+    policy::{OwnerOrder, Verdict},
+};
 
 /// Name of the socket in the state folder.
 pub const SOCKET: &str = "control.sock";
@@ -59,6 +62,8 @@ pub async fn serve_socket(
     let router = Router::new()
         .route("/status", get(status))
         .route("/metrics", get(numbers))
+        .route("/settings", get(settings))
+        .route("/capabilities", get(capabilities))
         .route("/order", post(order))
         .route("/hold", post(hold))
         .route("/check", post(async move |sources| check(sources, ending).await))
@@ -135,6 +140,14 @@ async fn status(State(sources): State<Arc<Sources>>) -> Json<Status> {
 
 async fn numbers(State(sources): State<Arc<Sources>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], prometheus::text(series(&sources.status())))
+}
+
+async fn settings(State(sources): State<Arc<Sources>>) -> Json<Config> {
+    Json(sources.settings.config.clone().without_secrets())
+}
+
+async fn capabilities(State(sources): State<Arc<Sources>>) -> Json<Capabilities> {
+    Json(sources.supervisor.capabilities())
 }
 
 async fn order(State(sources): State<Arc<Sources>>, Json(order): Json<OwnerOrder>) -> Response {

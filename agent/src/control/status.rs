@@ -2,13 +2,14 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use island_cache::Cache;
-use island_daemon::latest::Latest;
+use island_daemon::{config::ConfigError, latest::Latest};
 use island_protocol::{
     credits::MicroCredits,
     fabric::RefusalReason,
@@ -26,6 +27,7 @@ use super::{
 };
 use crate::{
     clock,
+    config::{self, Config},
     earnings::{self, Book, Earnings},
     fabric::Fabric,
     governor::Governor,
@@ -83,6 +85,9 @@ pub struct Status {
     /// Problems of GPUs: one that disappeared, is paused or is not used by an engine, values that a driver does not report.
     #[serde(default)]
     pub gpu_notes: Vec<String>,
+    /// What else the owner should know: settings that are not in force, another coordinator.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// The devices of each engine that can use a GPU.
     #[serde(default)]
     pub engines: Vec<EngineDevices>,
@@ -150,6 +155,52 @@ pub struct Worker {
     pub idle_s: u64,
 }
 
+/// Reads the settings anew, from where the agent got them.
+type Reread = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
+
+/// The settings in force, and how those that the next start would use are read.
+#[derive(Clone)]
+pub struct InForce {
+    /// The settings.
+    pub config: Config,
+    reread: Reread,
+}
+
+impl InForce {
+    /// Settings that `reread` reads again.
+    pub fn new(
+        config: Config,
+        reread: impl Fn() -> Result<Config, ConfigError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { config, reread: Arc::new(reread) }
+    }
+
+    /// What differs from the settings that the next start would use.
+    fn notes(&self) -> Vec<String> {
+        match (self.reread)().and_then(|config| config.validate().map(|()| config)) {
+            Ok(config) => {
+                let changed = config::differences(&self.config, &config);
+                let note = || {
+                    format!(
+                        "changed settings are not in force until the agent is restarted: {}",
+                        changed.join(", ")
+                    )
+                };
+                (!changed.is_empty()).then(note).into_iter().collect()
+            }
+            Err(error) => vec![format!(
+                "the changed settings cannot be used, and the agent would not start again: {error}"
+            )],
+        }
+    }
+}
+
+impl fmt::Debug for InForce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InForce").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
 /// The parts of the agent that the status is gathered from.
 #[derive(Debug)]
 pub struct Sources {
@@ -159,6 +210,8 @@ pub struct Sources {
     pub api_url: String,
     /// State folder, whose credentials show whether the Island is enrolled.
     pub state_dir: PathBuf,
+    /// The settings in force.
+    pub settings: InForce,
     /// Its connection.
     pub fabric: Arc<Fabric>,
     /// Its jobs.
@@ -193,7 +246,13 @@ impl Sources {
         let book = self.earnings.book();
         // `leave` removes the credentials, and the coordinator renews none for a host that left.
         let engines = self.supervisor.pool().runtimes().engine_devices(&sample.gpus.cards);
-        let left = self.fabric.was_registered() && credentials::enrolled_with(&self.state_dir).is_none();
+        let enrolled = credentials::enrolled_with(&self.state_dir);
+        let left = self.fabric.was_registered() && enrolled.is_none();
+        let elsewhere = enrolled.filter(|url| *url != self.api_url).map(|url| {
+            let own = &self.api_url;
+            format!("this Island enrolled with {url}, but the agent's settings name {own}: change api_url and restart the agent")
+        });
+        let notes = elsewhere.into_iter().chain(self.settings.notes());
         Status {
             host_id: self.fabric.host_id(),
             name: self.name.clone(),
@@ -209,7 +268,8 @@ impl Sources {
             measured: self.supervisor.measured(),
             system: sample.system.clone(),
             gpus: sample.gpus.loads(),
-            gpu_notes: notes(&sample.gpus, &stance.paused_gpus, &engines),
+            notes: notes.collect(),
+            gpu_notes: gpu_notes(&sample.gpus, &stance.paused_gpus, &engines),
             engines,
             jobs: self.supervisor.running(),
             workers: self.supervisor.pool().workers().iter().map(|worker| shown(worker)).collect(),
@@ -261,7 +321,7 @@ impl Sources {
     }
 }
 
-fn notes(gpus: &View, paused_gpus: &PausedGpus, engines: &[EngineDevices]) -> Vec<String> {
+fn gpu_notes(gpus: &View, paused_gpus: &PausedGpus, engines: &[EngineDevices]) -> Vec<String> {
     let paused = paused_gpus.iter().map(|(index, reason)| format!("GPU {index} is paused: {reason}"));
     let unused = engines.iter().flat_map(|engine| engine.notes().map(|(_, note)| note));
     let closed = nodes::problems(Path::new("/dev"), !gpus.cards.is_empty());

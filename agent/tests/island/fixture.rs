@@ -35,6 +35,11 @@ pub(crate) const AGENT: &str = env!("CARGO_BIN_EXE_island-agent");
 pub(crate) struct Running(Child);
 
 impl Running {
+    /// Starts a process.
+    pub(crate) fn of(mut command: Command) -> Self {
+        Self(command.spawn().expect("start the process"))
+    }
+
     /// Sends SIGKILL and waits for the end.
     pub(crate) fn kill(&mut self) {
         self.0.kill().expect("kill");

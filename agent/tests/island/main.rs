@@ -8,4 +8,5 @@ mod fixture;
 mod gpu;
 #[cfg(target_os = "linux")]
 mod gpu_driver;
+mod settings;
 mod stories;
