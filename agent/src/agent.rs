@@ -409,6 +409,14 @@ impl Agent {
         }
         let (supervisor, fabric) = (Arc::clone(&self.supervisor), Arc::clone(&self.fabric));
         let prober = Arc::clone(&self.supervisor);
+        let withholding = Arc::clone(self.supervisor.pool().runtimes().withholding());
+        let (registered, stop) = (Arc::clone(&self.fabric), link.clone());
+        let register = async move {
+            while stop.run_until_cancelled(withholding.changed()).await.is_some() {
+                registered.request_registration();
+            }
+        };
+        life.spawn("withholding", well(register));
         let follow = inventory::gpu::follow::run(
             self.meter.latest(),
             move |gpus| supervisor.set_gpus(gpus),

@@ -219,6 +219,7 @@ impl JobContext {
         // Before the list of connections, which is appended when `exit` is dropped.
         self.pool.collect_log(visit.worker(), self.attempt.key());
         self.replace_if_failed(visit.worker());
+        self.learn_from(visit.worker(), &done);
         done
     }
 
@@ -239,7 +240,27 @@ impl JobContext {
         // Before the list of connections, which is appended when `exit` is dropped.
         self.pool.collect_log(visit.worker(), self.attempt.key());
         self.replace_if_failed(visit.worker());
+        self.learn_from(visit.worker(), &done);
         done
+    }
+
+    /// Counts how a run ended for what this Island withholds: that of a job that was stopped does not count, nor a failure of the job.
+    fn learn_from(&self, worker: &WorkerHandle, done: &Result<(), Broken>) {
+        if self.attempt.cancelled().is_cancelled() {
+            return;
+        }
+        let (cargo, key) = (&self.attempt.assignment().cargo, self.attempt.key());
+        let failure = match (done, self.attempt.with_spool(|spool| spool.end().cloned())) {
+            (Ok(()), Some(AttemptEvent::Ended { outcome: Outcome::Completed { .. } })) => {
+                return self.pool.note_success(worker, cargo);
+            }
+            (Ok(()), Some(AttemptEvent::Ended { outcome: Outcome::Failed { failure, .. } })) => failure,
+            (Err(Broken::Worker { failure, .. }), _) => failure.clone(),
+            _ => return,
+        };
+        if is_of_the_engine(&failure) || failure.code == FailureCode::RuntimeStalled {
+            self.pool.note_failure(cargo, &worker.launch.gpus, Some(key.job_id), &failure.message);
+        }
     }
 
     /// Replaces the worker if the attempt ended with a failure of its engine.

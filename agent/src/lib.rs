@@ -72,6 +72,7 @@ pub mod state_lock;
 pub mod supervisor;
 pub mod vram_enforcement;
 pub mod warm_containers;
+pub mod withholding;
 pub mod worker;
 pub mod worker_placement;
 

@@ -19,13 +19,13 @@ use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
     fabric::Assignment,
     host::{SandboxLevel, SandboxReport},
-    ids::{AttemptKey, InstanceId},
+    ids::{AttemptKey, InstanceId, JobId},
     job::{Failure, FailureCode},
 };
 use island_runtimes_worker::{
     frame::HeldJob,
     host::{self, HostError, Orphans},
-    launch::{ContainerRules, LAUNCH_FILE, Launch, SCRATCH_DIR},
+    launch::{ContainerRules, GpuGrant, LAUNCH_FILE, Launch, SCRATCH_DIR},
     lockdown::MIN_MEMORY_MB,
 };
 use parking_lot::{Mutex, MutexGuard};
@@ -375,6 +375,21 @@ impl Pool {
         self.runtimes.probe_requests().request();
     }
 
+    /// Counts a failure of this Island for what is withheld: of a worker of this Cargo with these GPUs. `job` is the job that it ran; `None` for
+    /// a worker that had none yet.
+    pub fn note_failure(&self, cargo: &CargoSpec, gpus: &[GpuGrant], job: Option<JobId>, reason: &str) {
+        for place in Runtimes::places(cargo, gpus.iter().map(|gpu| gpu.index)) {
+            self.runtimes.withholding().failed(&place, &cargo.slug, job, reason);
+        }
+    }
+
+    /// Notes that a job completed in a worker.
+    pub fn note_success(&self, worker: &WorkerHandle, cargo: &CargoSpec) {
+        for place in Runtimes::places(cargo, worker.launch.gpus.iter().map(|gpu| gpu.index)) {
+            self.runtimes.withholding().succeeded(&place, &cargo.slug);
+        }
+    }
+
     async fn adopt(self: &Arc<Self>, dir: &Path) -> Option<(Arc<WorkerHandle>, Vec<HeldJob>)> {
         let running = host::attach(dir).await.ok()?;
         let Some((launch, key)) = read_launch(dir).zip(read_key(dir)) else {
@@ -403,7 +418,7 @@ impl Pool {
         artifacts: &BTreeMap<String, PathBuf>,
         granted: Granted,
     ) -> Result<Arc<WorkerHandle>, AcquireError> {
-        let binary = self.runtimes.binary(cargo).map_err(AcquireError::NoRuntime)?;
+        let binary = self.runtimes.binary(cargo, &self.cards()).map_err(AcquireError::NoRuntime)?;
         let instance = InstanceId(uuid::Uuid::new_v4());
         let dir = self.config.dir.join(short_name(instance));
         let launch = Launch {
@@ -420,7 +435,12 @@ impl Pool {
         let text = serde_json::to_vec(key).expect("a key is valid JSON");
         let noted = fs::write(dir.with_extension(KEY_SUFFIX), text);
         noted.map_err(|source| AcquireError::Start(HostError::Prepare(dir.clone(), source)))?;
-        let running = host::spawn(&binary, &dir, &launch).await.map_err(AcquireError::Start)?;
+        let running = host::spawn(&binary, &dir, &launch).await.map_err(|error| {
+            if !matches!(error, HostError::Prepare(..)) {
+                self.note_failure(cargo, &launch.gpus, None, "a worker ended before it could be used");
+            }
+            AcquireError::Start(error)
+        })?;
         std::mem::forget(unfinished);
         let (worker, task) = WorkerHandle::new(running, launch, dir);
         tracing::info!(%instance, pid = worker.pid, cargo = %cargo.slug, "started a worker");

@@ -252,7 +252,11 @@ impl Sources {
             let own = &self.api_url;
             format!("this Island enrolled with {url}, but the agent's settings name {own}: change api_url and restart the agent")
         });
-        let notes = elsewhere.into_iter().chain(self.settings.notes());
+        let withheld = self.supervisor.pool().runtimes().withholding().list();
+        let withheld = withheld
+            .into_iter()
+            .map(|(what, rest)| format!("{what}; it is offered again in {} s", rest.as_secs().max(1)));
+        let notes = elsewhere.into_iter().chain(self.settings.notes()).chain(withheld);
         Status {
             host_id: self.fabric.host_id(),
             name: self.name.clone(),

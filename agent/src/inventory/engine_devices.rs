@@ -1,5 +1,7 @@
 //! On which devices each engine runs models, and why it does not use a GPU, in words for the owner. Pure.
 
+use std::collections::BTreeMap;
+
 use island_protocol::host::Device;
 use island_runtimes_worker::launch::ProbeReport;
 use serde::{Deserialize, Serialize};
@@ -68,6 +70,16 @@ impl EngineDevices {
         let unused = cards.iter().filter(|card| !owned.contains(&card.index));
         let unused = unused.map(|card| UnusedGpu { gpu: card.index, reason: reason(report, card) }).collect();
         Self { engine: engine.to_owned(), devices, unused }
+    }
+
+    /// Moves the GPUs for which `reason` returns one to those that it does not use.
+    #[must_use]
+    pub fn without(mut self, reason: impl Fn(u32) -> Option<String>) -> Self {
+        let withheld: BTreeMap<u32, String> =
+            self.devices.iter().filter_map(|device| Some((device.gpu?, reason(device.gpu?)?))).collect();
+        self.devices.retain(|device| device.gpu.is_none_or(|gpu| !withheld.contains_key(&gpu)));
+        self.unused.extend(withheld.into_iter().map(|(gpu, reason)| UnusedGpu { gpu, reason }));
+        self
     }
 
     /// The devices in words: `Vulkan on NVIDIA GeForce RTX 3090 (GPU 0)`. The processor is named only if there is nothing else.

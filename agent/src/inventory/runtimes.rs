@@ -23,7 +23,10 @@ use super::{
     gpu::{Card, Vendor, own::OwnProcesses},
     probe_requests::ProbeRequests,
 };
-use crate::derived;
+use crate::{
+    derived,
+    withholding::{Place, Withholding},
+};
 
 /// Detail of a probe: why the engine gets no GPU.
 const GPU_PROBLEM: &str = "gpu";
@@ -40,6 +43,7 @@ pub struct Runtimes {
     /// The largest number of GPUs that each engine listed since the machine has the same GPUs.
     most_gpus: Mutex<BTreeMap<String, usize>>,
     requests: Arc<ProbeRequests>,
+    withholding: Arc<Withholding>,
     own: OwnProcesses,
 }
 
@@ -53,6 +57,7 @@ impl Runtimes {
             engines: RwLock::default(),
             most_gpus: Mutex::default(),
             requests: Arc::default(),
+            withholding: Arc::default(),
             own: OwnProcesses::default(),
         };
         runtimes.probe_again(true).await;
@@ -76,6 +81,23 @@ impl Runtimes {
         Arc::clone(&self.requests)
     }
 
+    /// What is not offered for some time after failures of this Island.
+    pub fn withholding(&self) -> &Arc<Withholding> {
+        &self.withholding
+    }
+
+    /// The places of a worker of this Cargo that was granted these GPUs.
+    pub fn places(cargo: &CargoSpec, gpus: impl Iterator<Item = u32>) -> Vec<Place> {
+        let place = |gpu| Place { engine: name_for(cargo).to_owned(), gpu };
+        let on_gpus: Vec<Place> = gpus.map(|gpu| place(Some(gpu))).collect();
+        if on_gpus.is_empty() { vec![place(None)] } else { on_gpus }
+    }
+
+    /// Why an engine is not used on a device.
+    fn withheld(&self, engine: &str, gpu: Option<u32>, cargo: Option<&CargoSpec>) -> Option<String> {
+        self.withholding.reason(&Place { engine: engine.to_owned(), gpu }, cargo.map(|cargo| &cargo.slug))
+    }
+
     /// Notes how many GPUs each engine lists; returns whether one lists fewer than before, though the machine has the same ones.
     fn have_lost_gpus(&self, engines: &Engines, gpus_changed: bool) -> bool {
         let mut most = self.most_gpus.lock();
@@ -97,11 +119,13 @@ impl Runtimes {
         self.own.clone()
     }
 
-    /// Returns the program that runs a Cargo, or the reason why none can.
-    pub fn binary(&self, cargo: &CargoSpec) -> Result<PathBuf, String> {
+    /// Returns the program that runs a Cargo on a machine with these GPUs, or the reason why none can.
+    pub fn binary(&self, cargo: &CargoSpec, cards: &[Card]) -> Result<PathBuf, String> {
         let name = name_for(cargo);
+        let runs_on_gpus = || cargo.required_vram_mb > 0 && !self.gpus_for(cargo, cards).is_empty();
+        let withheld = self.withheld(name, None, Some(cargo)).filter(|_| !runs_on_gpus());
         match self.engines.read().get(name) {
-            Some(Ok(engine)) => Ok(engine.binary.clone()),
+            Some(Ok(engine)) => withheld.map_or_else(|| Ok(engine.binary.clone()), Err),
             Some(Err(reason)) => Err(reason.clone()),
             None if name == SIMULATED => {
                 Err("the scripted engine is not offered (setting `simulated`)".to_owned())
@@ -122,7 +146,7 @@ impl Runtimes {
 
     /// Returns the program that derives files for a Cargo, with its engine's version.
     pub fn deriver(&self, cargo: &CargoSpec) -> Result<derived::Engine, String> {
-        let binary = self.binary(cargo)?;
+        let binary = self.binary(cargo, &[])?;
         let version = match self.engines.read().get(cargo.runtime_type.as_str()) {
             Some(Ok(engine)) => engine.report.version.clone(),
             _ => String::new(),
@@ -134,18 +158,22 @@ impl Runtimes {
     pub fn gpus_for(&self, cargo: &CargoSpec, cards: &[Card]) -> BTreeSet<u32> {
         let name = name_for(cargo);
         let engines = self.engines.read();
-        engines.get(name).map_or_else(BTreeSet::new, |engine| self.gpus_of(name, engine, cards))
+        let mut gpus =
+            engines.get(name).map_or_else(BTreeSet::new, |engine| self.gpus_of(name, engine, cards));
+        gpus.retain(|gpu| self.withheld(name, Some(*gpu), Some(cargo)).is_none());
+        gpus
     }
 
     /// The GPUs of an engine: its devices, and for containers those that NVIDIA's toolkit can give to them.
     fn gpus_of(&self, name: &str, engine: &Result<Engine, String>, cards: &[Card]) -> BTreeSet<u32> {
         let Ok(engine) = engine else { return BTreeSet::new() };
+        let is_offered = |gpu: &u32| self.withheld(name, Some(*gpu), None).is_none();
         if name != RuntimeType::Container.as_str() {
-            return devices::cards_of(&engine.report.devices, cards);
+            return devices::cards_of(&engine.report.devices, cards).into_iter().filter(is_offered).collect();
         }
         let is_able = self.containers.gpus && !engine.report.details.contains_key(GPU_PROBLEM);
         let has_name = |card: &&Card| card.seen.vendor == Vendor::Nvidia && card.seen.handle.is_some();
-        cards.iter().filter(|_| is_able).filter(has_name).map(|card| card.index).collect()
+        cards.iter().filter(|_| is_able).filter(has_name).map(|card| card.index).filter(is_offered).collect()
     }
 
     /// Why containers get no GPU, although the engine works and the owner allows it.
@@ -163,10 +191,13 @@ impl Runtimes {
 
     /// All engines; those that do not work have a reason. `cards` are the GPUs that were found.
     pub fn report(&self, cards: &[Card]) -> Vec<RuntimeReport> {
+        let withheld = |name: &String, engine: &Result<Engine, String>| {
+            self.withheld(name, None, None).filter(|_| self.gpus_of(name, engine, cards).is_empty())
+        };
         let report = |(name, engine): (&String, &Result<Engine, String>)| RuntimeReport {
             kind: if name == SIMULATED { RuntimeType::Llmcpp } else { name.clone().into() },
-            available: engine.is_ok(),
-            reason: engine.as_ref().err().cloned(),
+            available: engine.is_ok() && withheld(name, engine).is_none(),
+            reason: engine.as_ref().err().cloned().or_else(|| withheld(name, engine)),
             version: engine.as_ref().ok().map(|engine| engine.report.version.clone()),
             simulated: name == SIMULATED,
             backend: engine.as_ref().ok().and_then(|engine| engine.report.backend.clone()),
@@ -185,7 +216,8 @@ impl Runtimes {
         let engines = self.engines.read();
         let described = |(name, engine): (&String, &Result<Engine, String>)| {
             let engine = engine.as_ref().ok().filter(|_| uses_gpus(name))?;
-            Some(EngineDevices::of(name, &engine.report, cards))
+            let withheld = |gpu| self.withheld(name, Some(gpu), None);
+            Some(EngineDevices::of(name, &engine.report, cards).without(withheld))
         };
         engines.iter().filter_map(described).collect()
     }
@@ -324,8 +356,8 @@ mod tests {
             );
         }
         let mut cargo = testing::assignment(1, 1).cargo;
-        assert!(runtimes.binary(&cargo).is_err(), "the scripted engine is not offered");
+        assert!(runtimes.binary(&cargo, &[]).is_err(), "the scripted engine is not offered");
         cargo.engine = serde_json::Value::Null;
-        assert!(runtimes.binary(&cargo).is_ok());
+        assert!(runtimes.binary(&cargo, &[]).is_ok());
     }
 }

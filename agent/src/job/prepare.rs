@@ -151,7 +151,12 @@ impl JobContext {
                 WorkerState::Ready => return Ok(()),
                 WorkerState::Gone(death) => {
                     tracing::warn!(key = %self.attempt.key(), log = worker.log_tail(), "the worker did not load its model");
-                    return Err(Broken::Worker { failure: death.failure(), retry: death.is_worth_a_retry() });
+                    let failure = death.failure();
+                    if !self.attempt.cancelled().is_cancelled() && super::is_of_the_engine(&failure) {
+                        let cargo = &self.attempt.assignment().cargo;
+                        self.pool.note_failure(cargo, &worker.launch.gpus, None, &failure.message);
+                    }
+                    return Err(Broken::Worker { failure, retry: death.is_worth_a_retry() });
                 }
                 WorkerState::Loading { done, total } => {
                     self.attempt.note_work(Phase::Load, done);

@@ -43,7 +43,7 @@ impl Supervisor {
             ram_mb: memory.ram_mb,
             vram: memory.vram,
         };
-        let binary = pool.runtimes().binary(&assignment.cargo);
+        let binary = pool.runtimes().binary(&assignment.cargo, &pool.cards());
         let supply = Supply {
             draining: !self.accepts_work(),
             has_runtime: binary.is_ok(),

@@ -193,6 +193,14 @@ impl Island {
         Self::run_by(agent, 30_000, 3_600_000).await
     }
 
+    /// Starts one whose engine runs models on this GPU, with the engines' programs in a folder.
+    pub(crate) async fn on_gpu_with_programs(gpu: &Gpu, programs: &Path) -> Self {
+        let nats = Nats::start().await;
+        let mut agent = gpu.around(AGENT.as_ref());
+        agent.env("ISLAND_SIMULATED_GPU", Gpu::ADDRESS);
+        Self::over(nats, agent, programs, 30_000, 3_600_000).await
+    }
+
     /// Starts one with this command.
     pub(crate) async fn by(agent: Command) -> Self {
         Self::run_by(agent, 30_000, 3_600_000).await

@@ -10,3 +10,4 @@ mod gpu;
 mod gpu_driver;
 mod settings;
 mod stories;
+mod withheld;
