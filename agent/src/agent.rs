@@ -67,6 +67,7 @@ use crate::{
     policy::{Rules, gpus},
     pool::{Pool, PoolConfig},
     preload::Preloader,
+    scrub::Scrub,
     state_lock::{LockError, StateLock},
     supervisor::{Parts, Supervisor},
 };
@@ -429,6 +430,10 @@ impl Agent {
         // Ends with `soft`: no job waits for a preload.
         let (preloader, stop) = (Arc::clone(&self.preloader), life.soft());
         life.spawn("preload", well(async move { preloader.run(stop).await }));
+        let state = self.enrollment.state_dir.clone();
+        let scrub = Scrub::new(self.cache.clone(), Arc::clone(&self.supervisor), state);
+        let stop = life.soft();
+        life.spawn("scrub", well(async move { scrub.run(stop).await }));
         let (notices, stop) = (Arc::clone(&self.notices), life.soft());
         life.spawn("notices", well(async move { notices.run(stop).await }));
         life.spawn("job-logs", well(job_logs::prune(self.log_dir.clone(), link.clone())));

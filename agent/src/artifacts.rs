@@ -6,7 +6,8 @@ use std::{
     sync::Arc,
 };
 
-use island_cache::{Cache, GetError, Pinned, Progress, Transfer};
+use island_cache::{Cache, Entry, GetError, Pinned, Progress, Transfer};
+use island_daemon::chain::Chain;
 use island_protocol::{
     api::PREFIX,
     artifact::Artifact,
@@ -26,6 +27,32 @@ pub struct Files {
 }
 
 impl Files {
+    /// Hashes the files again; returns whether one of them was damaged on the disk, and was removed. `progress` is called with numbers of bytes.
+    pub async fn find_damage(
+        &self,
+        cache: &Cache,
+        progress: impl Fn(u64) + Clone + Send + Sync + 'static,
+    ) -> bool {
+        let mut is_damaged = false;
+        for (name, pin) in &self.pins {
+            let path = pin.path().to_owned();
+            let entry = Entry { url: name.clone(), digest: pin.digest(), size: pin.size(), path };
+            let progress = progress.clone();
+            let checked = cache.is_intact(&entry, move |done| {
+                progress(done);
+                true
+            });
+            match checked.await {
+                Ok(is_intact) => is_damaged |= !is_intact,
+                Err(error) => {
+                    tracing::warn!(name, error = %Chain(&error), "a file of a model cannot be read again");
+                    is_damaged = true;
+                }
+            }
+        }
+        is_damaged
+    }
+
     /// Hashes of the files as they were downloaded, by artifact name.
     pub fn digests(&self) -> impl Iterator<Item = (&str, Digest)> {
         self.pins.iter().map(|(name, pin)| (name.as_str(), pin.digest()))

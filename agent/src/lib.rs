@@ -67,6 +67,7 @@ pub mod policy;
 pub mod pool;
 pub mod preload;
 pub mod report;
+pub mod scrub;
 pub mod spool;
 pub mod state_lock;
 pub mod supervisor;

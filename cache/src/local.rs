@@ -58,6 +58,11 @@ pub(crate) fn remember(markers: &Path, path: &Path, digest: Digest) -> io::Resul
     Marker::of(path, &fs::metadata(path)?, digest).store(markers)
 }
 
+/// Removes the record of a file, which is hashed again before its next use.
+pub(crate) fn forget(markers: &Path, path: &Path) {
+    let _ = fs::remove_file(Marker::file(markers, path));
+}
+
 /// Opens, verifies and pins `path`, which must be an ordinary file: a pipe blocks, and a device has no end. Blocks.
 pub(crate) fn pin(
     markers: &Path,

@@ -5,7 +5,10 @@ use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, Weak},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -23,7 +26,7 @@ use crate::{
     GetError, OpenError, Pinned,
     download::{Download, Fetched, Part, Partial},
     evict::{self, Removable},
-    foreign,
+    foreign, hash,
     hub::Hub,
     index::{self, Reference},
     layout::{Layout, MARK},
@@ -129,6 +132,7 @@ struct Inner {
     web: Web,
     pace: Pace,
     hub: Hub,
+    damaged: AtomicU64,
     /// Addresses that are being downloaded; other requests wait.
     busy: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
@@ -164,7 +168,16 @@ impl Cache {
         let web = Web::new(hub.endpoint().clone(), config.hub_token.clone(), destinations);
         let web = web.map_err(OpenError::Web)?;
         let pace = Pace::new(config.max_bytes_per_second);
-        Ok(Self(Arc::new(Inner { config, layout, space, web, pace, hub, busy: Mutex::default() })))
+        Ok(Self(Arc::new(Inner {
+            config,
+            layout,
+            space,
+            web,
+            pace,
+            hub,
+            damaged: AtomicU64::new(0),
+            busy: Mutex::default(),
+        })))
     }
 
     /// Returns the file of `artifact`: downloaded if it is not cached, verified, and pinned until the result is dropped.
@@ -248,6 +261,49 @@ impl Cache {
     /// Reservations are of this process: others that use the same cache do not see them.
     pub async fn reserve(&self, bytes: u64, cancel: &CancellationToken) -> Result<Reservation, GetError> {
         self.0.space.reserve(bytes, cancel).await
+    }
+
+    /// Hashes a verified file again. One that has changed is removed if it is the cache's own, and otherwise no longer counts as verified; it
+    /// is downloaded when it is needed. `go_on` is called with the number of bytes that were read, may block, and ends the check by `false`:
+    /// then the file counts as intact.
+    pub async fn is_intact(
+        &self,
+        entry: &Entry,
+        go_on: impl Fn(u64) -> bool + Send + Sync + 'static,
+    ) -> Result<bool, GetError> {
+        let (markers, own, entry) =
+            (self.0.layout.markers(), self.0.layout.blob(entry.digest), entry.clone());
+        let path = entry.path.clone();
+        let checked = tokio::task::spawn_blocking(move || {
+            let stop = CancellationToken::new();
+            let go_on = |done| {
+                if !go_on(done) {
+                    stop.cancel();
+                }
+            };
+            let found = File::open(&entry.path).and_then(|file| hash::file(&file, &go_on, &stop));
+            // Bytes that cannot be read are as wrong as others.
+            let is_intact = found.is_ok_and(|found| found.is_none_or(|found| found == entry.digest));
+            if !is_intact {
+                local::forget(&markers, &entry.path);
+                if entry.path == own {
+                    // Also while it is in use: a pin protects a good file.
+                    let _ = fs::remove_file(&own);
+                }
+            }
+            is_intact
+        });
+        let checked = checked.await.map_err(io::Error::other);
+        let is_intact = checked.map_err(|source| GetError::Read { path, source })?;
+        if !is_intact {
+            self.0.damaged.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(is_intact)
+    }
+
+    /// Number of files that were found damaged since it was opened.
+    pub fn damaged(&self) -> u64 {
+        self.0.damaged.load(Ordering::Relaxed)
     }
 
     /// Removes one of its own files unless it is pinned. Returns whether it does not exist any more.

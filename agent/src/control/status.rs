@@ -256,7 +256,14 @@ impl Sources {
         let withheld = withheld
             .into_iter()
             .map(|(what, rest)| format!("{what}; it is offered again in {} s", rest.as_secs().max(1)));
-        let notes = elsewhere.into_iter().chain(self.settings.notes()).chain(withheld);
+        let damaged = (self.cache.damaged() > 0).then(|| {
+            let count = self.cache.damaged();
+            format!(
+                "{count} damaged files of models were found on this machine's disk since the agent started, and are downloaded \
+                 again: check the disk and the memory"
+            )
+        });
+        let notes = elsewhere.into_iter().chain(damaged).chain(self.settings.notes()).chain(withheld);
         Status {
             host_id: self.fabric.host_id(),
             name: self.name.clone(),

@@ -1,6 +1,6 @@
 //! Obtains the files and a loaded worker for an attempt, and reports progress.
 
-use std::{fs, time::Duration};
+use std::{fs, sync::Arc, time::Duration};
 
 use island_cache::{GetError, Reservation};
 use island_daemon::{
@@ -8,7 +8,10 @@ use island_daemon::{
     latest::Latest,
     traces::{Kind, Span},
 };
-use island_protocol::event::AttemptEvent;
+use island_protocol::{
+    event::AttemptEvent,
+    job::{Failure, FailureCode, Fault},
+};
 use island_runtimes_api::Phase;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -36,10 +39,34 @@ impl JobContext {
         let mut files = self.fetch().await?;
         drop(downloading);
         let _loading = trace.child("load", Kind::Internal);
-        self.derive(&mut files).await?;
-        let claim = self.acquire(&files).await?;
-        self.loaded(&claim).await?;
-        Ok((files, claim))
+        let loaded = async {
+            self.derive(&mut files).await?;
+            let claim = self.acquire(&files).await?;
+            self.loaded(&claim).await.map(|()| claim)
+        };
+        match loaded.await {
+            Ok(claim) => Ok((files, claim)),
+            Err(broken) => Err(self.of_damage(&files, broken).await),
+        }
+    }
+
+    /// Returns the failure of a model that could not be loaded: that of this Island if a file was damaged on its disk, which is not the job's
+    /// fault. The next try downloads the file again.
+    async fn of_damage(&self, files: &Files, broken: Broken) -> Broken {
+        let (Broken::Failed(failure) | Broken::Worker { failure, .. }) = &broken;
+        let may_be_of_a_file = failure.fault == Fault::Job || failure.code == FailureCode::RuntimeCrashed;
+        if !may_be_of_a_file || self.attempt.cancelled().is_cancelled() {
+            return broken;
+        }
+        let attempt = Arc::clone(&self.attempt);
+        let progress = move |done| attempt.note_work(Phase::Load, done);
+        if !files.find_damage(&self.cache, progress).await {
+            return broken;
+        }
+        let key = self.attempt.key();
+        tracing::error!(%key, "a file of a model is damaged on this machine's disk, and is downloaded again");
+        let message = "a file of the model was damaged on this Island's disk and is downloaded again";
+        Broken::Worker { failure: Failure::of_host(FailureCode::ModelHashMismatch, message), retry: true }
     }
 
     async fn fetch(&self) -> Result<Files, Broken> {

@@ -3,6 +3,7 @@
 mod commands;
 mod containers;
 mod coordinator;
+mod damage;
 mod failpoints;
 mod fixture;
 mod gpu;

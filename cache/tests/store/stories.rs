@@ -516,6 +516,36 @@ async fn hub_files_of_other_programs_are_used_in_place() {
 }
 
 #[tokio::test]
+async fn a_file_that_changed_is_removed_or_forgotten() {
+    let hub = Hub::start().await;
+    let [folder, theirs] = [(); 2].map(|()| tempfile::tempdir().expect("temporary folder"));
+    let snapshot = theirs.path().join("models--o--r/snapshots/c0ffee");
+    fs::create_dir_all(&snapshot).expect("folder");
+    fs::create_dir_all(theirs.path().join("models--o--r/refs")).expect("folder");
+    fs::write(theirs.path().join("models--o--r/refs/main"), "c0ffee").expect("write");
+    fs::write(snapshot.join("foreign.gguf"), "theirs").expect("write");
+    let hub_files = Some(theirs.path().to_owned());
+    let cache = Cache::open(CacheConfig { hub_files, ..config(folder.path(), &hub) }).expect("open");
+    let own = artifact(hub.web("own.gguf"), Some(hub.put("own.gguf", &bytes(5000, 3))));
+    for (wanted, is_removed) in [(own, true), (artifact("hf://o/r:foreign.gguf".into(), None), false)] {
+        let pinned = get(&cache, &wanted).await.expect("get");
+        let entry = cache.lookup(&wanted).expect("it is here");
+        assert!(cache.is_intact(&entry, |_| true).await.expect("read"));
+        let modified = fs::metadata(pinned.path()).and_then(|about| about.modified()).expect("a time");
+        fs::write(pinned.path(), vec![0; usize::try_from(entry.size).expect("small")]).expect("damage");
+        let same = fs::FileTimes::new().set_modified(modified);
+        let file = fs::File::options().append(true).open(pinned.path());
+        file.and_then(|file| file.set_times(same)).expect("its time");
+        assert!(cache.lookup(&wanted).is_some(), "nothing shows it");
+        assert!(cache.is_intact(&entry, |_| false).await.expect("read"), "not all of it was read");
+        assert!(!cache.is_intact(&entry, |_| true).await.expect("read"));
+        assert!(cache.lookup(&wanted).is_none());
+        assert_eq!(pinned.path().exists(), !is_removed, "that of another program is never removed");
+    }
+    assert_eq!(cache.damaged(), 2);
+}
+
+#[tokio::test]
 async fn the_least_recently_used_is_evicted_and_pinned_files_stay() {
     let hub = Hub::start().await;
     let folder = tempfile::tempdir().expect("temporary folder");

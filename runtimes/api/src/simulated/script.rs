@@ -48,6 +48,8 @@ pub struct Script {
     pub load_ms: u64,
     /// Loading fails with this code; read by the worker.
     pub load_fails: Option<FailureCode>,
+    /// Loading refuses a file that begins with a zero byte, as an engine does one without its header; read by the worker.
+    pub reads_header: bool,
 }
 
 impl Default for Script {
@@ -65,6 +67,7 @@ impl Default for Script {
             lie: None,
             load_ms: 0,
             load_fails: None,
+            reads_header: false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A worker around the scripted engine, for tests, demonstrations and load tests without inference.
 
-use std::{env, process::ExitCode, time::Duration};
+use std::{env, fs, path::PathBuf, process::ExitCode, time::Duration};
 
 use island_protocol::{
     cargo::RuntimeType,
@@ -54,6 +54,10 @@ impl EngineLoader for SimulatedEngine {
         for part in 0..LOAD_PARTS {
             progress.report(part, LOAD_PARTS);
             tokio::time::sleep(Duration::from_millis(script.load_ms / LOAD_PARTS)).await;
+        }
+        let has_header = |path: &PathBuf| fs::read(path).is_ok_and(|bytes| bytes.first() != Some(&0));
+        if script.reads_header && !launch.artifacts.values().all(has_header) {
+            return Err(Failure::of_job(FailureCode::ModelRejected, "a file has no header"));
         }
         if let Some(code) = script.load_fails {
             return Err(Failure { fault: Fault::Host, code, message: "scripted failure".to_owned() });
