@@ -1,4 +1,4 @@
-//! What this Island does not offer for some time, because jobs failed there through its own fault: an engine on a device, or one Cargo there.
+//! Engines, devices and Cargos that this Island does not offer for some time, because jobs failed there through its own fault: an engine on a device, or one Cargo there.
 //!
 //! The decision is [`Table`], which is pure. A failure counts for the engine on its device and for the Cargo on it. [`THRESHOLD`] failures in
 //! a row withhold the engine there if it has never worked on that device, or if they are of several Cargos; otherwise the Cargo alone. After a
@@ -43,7 +43,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What caused a failure: a job counts once, however often it is tried.
+/// Cause of a failure: a job counts once, however often it is tried.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
     Job(JobId),
@@ -51,7 +51,7 @@ enum Cause {
     Load(u32),
 }
 
-/// What can be withheld: a place, for all Cargos or for one.
+/// Subject of withholding: a place, for all Cargos or for one.
 type Subject = (Place, Option<Slug>);
 
 #[derive(Debug, Default)]
@@ -151,7 +151,7 @@ impl Table {
         })
     }
 
-    /// What is withheld, in words, each with the rest of its pause.
+    /// Withheld subjects in words, each with the rest of its pause.
     pub fn list(&self, now: Instant) -> Vec<(String, Duration)> {
         let withheld = self.0.iter().filter(|(_, record)| record.is_withheld(now));
         let described = withheld.filter_map(|((place, cargo), record)| {

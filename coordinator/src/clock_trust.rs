@@ -1,6 +1,6 @@
 //! Whether work that cannot be undone may go by this machine's clock, pure.
 //!
-//! One start with a clock that is weeks ahead would delete what is kept for weeks, and close sums in which the jobs of those weeks belong.
+//! A start with a clock that is weeks ahead would delete what is kept for weeks, and close sums in which the jobs of those weeks belong.
 
 use std::time::Duration;
 

@@ -154,7 +154,7 @@ pub struct Tool {
     /// `custom` or absent for a function.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Its name. A function needs one.
+    /// Name of the tool; a function needs one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(regex(pattern = "^[A-Za-z0-9_-]{1,128}$")))]
     pub name: Option<String>,

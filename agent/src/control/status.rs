@@ -85,7 +85,7 @@ pub struct Status {
     /// Problems of GPUs: one that disappeared, is paused or is not used by an engine, values that a driver does not report.
     #[serde(default)]
     pub gpu_notes: Vec<String>,
-    /// What else the owner should know: settings that are not in force, another coordinator.
+    /// Further notices for the owner: settings that are not in force, another coordinator.
     #[serde(default)]
     pub notes: Vec<String>,
     /// The devices of each engine that can use a GPU.
@@ -175,7 +175,7 @@ impl InForce {
         Self { config, reread: Arc::new(reread) }
     }
 
-    /// What differs from the settings that the next start would use.
+    /// Differences from the settings that the next start would use.
     fn notes(&self) -> Vec<String> {
         match (self.reread)().and_then(|config| config.validate().map(|()| config)) {
             Ok(config) => {

@@ -81,7 +81,7 @@ impl Runtimes {
         Arc::clone(&self.requests)
     }
 
-    /// What is not offered for some time after failures of this Island.
+    /// Engines, devices and Cargos that are not offered for some time after failures of this Island.
     pub fn withholding(&self) -> &Arc<Withholding> {
         &self.withholding
     }

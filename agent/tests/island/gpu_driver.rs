@@ -14,14 +14,14 @@ use crate::{
     stories::assert_completed,
 };
 
-/// What NVML needs of its library: one GPU of 8 GB whose other values are not reported.
+/// Minimal library for NVML: one GPU of 8 GB whose other values are not reported.
 const LIBRARY: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 typedef unsigned int u32; typedef unsigned long long u64;
-static void obey(void) {
+static void misbehave(void) {
     for (;;) {
         char order[16] = ""; FILE *file = fopen(getenv("ORDERED"), "r");
         if (file) { if (!fgets(order, sizeof order, file)) order[0] = 0; fclose(file); }
@@ -30,10 +30,10 @@ static void obey(void) {
         usleep(10000);
     }
 }
-int nvmlInit_v2(void) { obey(); return 0; }
+int nvmlInit_v2(void) { misbehave(); return 0; }
 int nvmlShutdown(void) { return 0; }
 const char *nvmlErrorString(int code) { return "an error"; }
-int nvmlDeviceGetCount_v2(u32 *count) { obey(); *count = 1; return 0; }
+int nvmlDeviceGetCount_v2(u32 *count) { misbehave(); *count = 1; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(u32 index, void **device) { *device = (void *)1; return 0; }
 int nvmlDeviceGetMemoryInfo_v2(void *device, struct { u32 version; u64 total, reserved, free, used; } *memory) {
     memory->total = 8ull << 30; memory->used = 0; return 0;

@@ -1,4 +1,4 @@
-//! What an Island no longer offers after failures of its own.
+//! Offers of an Island after failures of its own.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 

@@ -104,7 +104,7 @@ pub(super) struct Answer {
     pub slot: Option<Slot>,
     /// Whether an earlier request began them.
     pub replayed: bool,
-    /// What serves the first one.
+    /// Cargo that serves the first reply.
     pub served: Served,
 }
 

@@ -93,7 +93,7 @@ impl Queue {
     }
 }
 
-/// What decides which Islands can take a job that none has refused or failed.
+/// Key of the Islands that can take a job which none has refused or failed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Demand {
     cargo: Slug,

@@ -157,6 +157,18 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn statement_journals_of_sqlite_are_in_memory() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = sqlite(&folder.path().join("island.db")).await.expect("database");
+        let Writer::Sqlite { pools: [writer, checkpointer], .. } = &store.writer else { panic!("SQLite") };
+        for pool in [writer, checkpointer, store.reader()] {
+            let row = sqlx::query("PRAGMA temp_store").fetch_one(pool).await.expect("a setting");
+            assert_eq!(sqlx::Row::get::<i64, _>(&row, 0), 2);
+        }
+        store.close().await;
+    }
+
+    #[tokio::test]
     async fn the_files_of_a_database_belong_to_the_owner_of_their_folder() {
         let folder = tempfile::tempdir().expect("a folder");
         // Others than the superuser own whatever they create, and cannot give it away.

@@ -46,7 +46,7 @@ pub(crate) async fn earners(pool: &Pool, until: Timestamp) -> Result<Vec<Account
     rows.iter().map(|row| parsed(row, "id")).collect()
 }
 
-/// What an account earned before a time from credits that were paid for, and was not paid yet: at most what it may spend, and of its
+/// Unpaid earnings of an account before a time from credits that were paid for: at most its spendable balance, and of its
 /// credits, held ones included, those that were not granted. What it spent of its earnings is not paid. Counts its earnings; the account must be locked.
 async fn payable(
     conn: &mut Connection,

@@ -276,7 +276,7 @@ async fn an_address_in_use_is_reported_before_the_fabric_is_waited_for() {
     assert!(matches!(built, Err(BuildError::Listen { .. })), "{built:?}");
 }
 
-/// Its input was never valid for the other version, and its price was agreed to for this one.
+/// The input was never valid for the other version, and the price was agreed to for this one.
 #[tokio::test]
 async fn a_waiting_job_does_not_run_another_version() {
     let mut network = Network::start().await;

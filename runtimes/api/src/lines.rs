@@ -64,9 +64,9 @@ enum Line {
 /// Why a line is not used.
 #[derive(Debug)]
 enum Unusable {
-    /// It has no known type, so the program wrote it for others.
+    /// A line without a known type, which the program wrote for others.
     Stray,
-    /// It has a known type, and this is wrong with the rest.
+    /// A line of a known type, and the fault in the rest.
     Invalid(String),
 }
 

@@ -15,7 +15,7 @@ use crate::clock;
 /// A probe whose polls end in time, with a result or without.
 #[derive(Debug)]
 pub(super) struct Limited {
-    /// What it polls, for people.
+    /// Name of the polled source, for people.
     name: &'static str,
     polls: Sender<Moment>,
     results: Receiver<ProbeReport>,

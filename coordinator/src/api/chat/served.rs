@@ -16,7 +16,7 @@ use crate::{
 const ISLAND: HeaderName = HeaderName::from_static("island-served");
 const SUBSTITUTE: HeaderName = HeaderName::from_static("island-substitute");
 
-/// What serves a request.
+/// Cargo that serves a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::api) struct Served {
     /// `None` if no Island has accepted the job yet, or it is gone.
@@ -35,7 +35,7 @@ struct Island {
 }
 
 impl Served {
-    /// What serves a reply.
+    /// Cargo that serves a reply.
     pub(in crate::api) fn of(
         api: &Api,
         account: AccountId,

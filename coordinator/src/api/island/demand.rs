@@ -44,10 +44,15 @@ impl LatestDemands {
             return Ok(counted.demands.clone());
         }
         let demands = Arc::new(count(context, begun).await?);
-        let until = begun + (begun.elapsed() * REUSE).min(MAX_AGE);
+        let until = begun + life(begun.elapsed());
         *latest = Some(Counted { demands: demands.clone(), until });
         Ok(demands)
     }
+}
+
+/// How long counts are used that cost this time.
+fn life(cost: Duration) -> Duration {
+    (cost * REUSE).min(MAX_AGE)
 }
 
 async fn count(context: &Context, now: Instant) -> Result<Demands, StoreError> {
@@ -74,4 +79,15 @@ fn is_servable(context: &Context, waiting: &WaitingJobs, now: Instant) -> bool {
     let snapshot = context.fleet.snapshot(now);
     let mut islands = snapshot.islands.iter().filter_map(|island| island.profile());
     islands.any(|island| selection.allows(&island) && placement::able(&cargo.spec, &island).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_used_for_fifty_times_their_cost() {
+        assert_eq!(life(Duration::from_millis(2)), Duration::from_millis(100));
+        assert_eq!(life(Duration::from_secs(5)), MAX_AGE);
+    }
 }
