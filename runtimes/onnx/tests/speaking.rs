@@ -229,9 +229,7 @@ async fn nan_weights_are_an_error_of_the_voice() {
         let tensor = longest_run_of_floats(&graph);
         graph[tensor].fill(0xff);
         let broken = Voice::of("speecht5").with(&name, &graph);
-        let engine = broken.load().await.unwrap_or_else(|failure| panic!("{name}: {}", failure.message));
-        let failure =
-            broken.synthesize(&engine, json!({ "text": "The sea is calm." })).await.expect_err(&name);
+        let failure = broken.load().await.expect_err(&name);
         assert_eq!((failure.fault, failure.code), (Fault::Job, FailureCode::ModelRejected));
         let message = failure.message;
         assert!(message.contains("weights are broken") && message.contains(&name), "{name}: {message}");

@@ -215,6 +215,12 @@ impl Pipeline for SpeechT5 {
         Ok(Answer::of(super::spoken(&samples, self.rate), ids.len() as u64))
     }
 
+    /// The vocoder comes after more frames than a trial has.
+    fn try_rest(&self) -> Result<(), EngineError> {
+        let silence = Array2::zeros((self.sizes.frames, self.sizes.bands));
+        self.vocoder.run(Feeds::new().floats("spectrogram", silence.into_dyn()))?.floats("waveform").map(drop)
+    }
+
     fn example(&self) -> Option<Value> {
         Some(json!({ "text": TEXT, "speaker_embeddings": vec![1.0; self.sizes.speaker] }))
     }
