@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 use island_protocol::job::{Failure, FailureCode, Fault};
 use island_runtimes_onnx::runtime::Onnx;
 use serde_json::{Value, json};
-use support::{Fixture, run_job, settings};
+use support::{Fixture, agree, run_job, settings};
 use tempfile::TempDir;
 
 /// A repository that differs from the fixture's.
@@ -102,66 +102,99 @@ async fn graphs_that_do_not_fit_their_settings_are_rejected_before_a_job() {
     assert!(why.contains("modules.json"), "{why}");
 }
 
-/// A message of protobuf within another one.
-fn part(number: u8, content: &[u8]) -> Vec<u8> {
-    let (mut length, mut bytes) = (content.len(), vec![number << 3 | 2]);
-    while length >= 0x80 {
-        bytes.push(length as u8 | 0x80);
-        length >>= 7;
-    }
-    bytes.push(length as u8);
-    [&bytes, content].concat()
-}
-
 /// A number of protobuf.
-fn count(number: u8, count: u8) -> Vec<u8> {
-    vec![number << 3, count]
+fn varint(mut number: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
 }
 
-/// A graph with the outputs `ids`, which are its input, and `vectors` of `width` numbers for each token.
-fn passing_ids_on(width: u8, outputs: &[&str]) -> Vec<u8> {
-    const TOKENS: u8 = 126;
-    let dimension = |size: Option<u8>| part(1, &size.map(|size| count(1, size)).unwrap_or_default());
-    let tensor = |name: &str| {
-        let (kind, sizes) =
-            if name == "vectors" { (1, vec![None, None, Some(width)]) } else { (7, vec![None, None]) };
-        let shape: Vec<u8> = sizes.into_iter().flat_map(dimension).collect();
+/// A field with a number.
+fn count(field: u8, number: usize) -> Vec<u8> {
+    [vec![field << 3], varint(number)].concat()
+}
+
+/// A field with a message, a text or bytes.
+fn part(field: u8, content: &[u8]) -> Vec<u8> {
+    [vec![field << 3 | 2], varint(content.len()), content.to_vec()].concat()
+}
+
+/// An input or output of a graph: its name, its type as in `onnx.proto`, and its sizes, 0 for any.
+type Tensor = (&'static str, usize, &'static [usize]);
+
+/// A node of a graph: its operation, its inputs and its output.
+type Node = (&'static str, &'static [&'static str], &'static str);
+
+/// A graph with a constant `table` of these sizes, whose numbers are all the same.
+fn graph(nodes: &[Node], sizes: [usize; 2], input: Tensor, outputs: &[Tensor]) -> Vec<u8> {
+    let dimension = |&size: &usize| part(1, &if size > 0 { count(1, size) } else { Vec::new() });
+    let tensor = |(name, kind, sizes): Tensor| {
+        let shape: Vec<u8> = sizes.iter().flat_map(dimension).collect();
         let kind = part(1, &[count(1, kind), part(2, &shape)].concat());
         [part(1, name.as_bytes()), part(2, &kind)].concat()
     };
-    let node = |name: &str, inputs: &[&str], output: &str| {
+    let node = |(operation, inputs, output): &Node| {
         let inputs = inputs.iter().flat_map(|input| part(1, input.as_bytes()));
-        let rest = [part(2, output.as_bytes()), part(4, name.as_bytes())].concat();
+        let rest = [part(2, output.as_bytes()), part(4, operation.as_bytes())].concat();
         part(1, &inputs.chain(rest).collect::<Vec<_>>())
     };
-    let numbers = vec![0x3f; usize::from(TOKENS) * usize::from(width) * 4];
-    let table =
-        [count(1, TOKENS), count(1, width), count(2, 1), part(8, b"table"), part(9, &numbers)].concat();
-    let graph = [
-        node("Identity", &["input_ids"], "ids"),
-        node("Gather", &["table", "input_ids"], "vectors"),
+    let numbers = vec![0x3c; sizes[0] * sizes[1] * 4];
+    let table = [count(1, sizes[0]), count(1, sizes[1]), count(2, 1), part(8, b"table"), part(9, &numbers)];
+    let parts = [
+        nodes.iter().flat_map(node).collect(),
         part(2, b"graph"),
-        part(5, &table),
-        part(11, &tensor("input_ids")),
-        outputs.iter().flat_map(|name| part(12, &tensor(name))).collect(),
+        part(5, &table.concat()),
+        part(11, &tensor(input)),
+        outputs.iter().flat_map(|&output| part(12, &tensor(output))).collect(),
     ];
-    [count(1, 8), part(7, &graph.concat()), part(8, &count(2, 17))].concat()
+    [count(1, 8), part(7, &parts.concat()), part(8, &count(2, 17))].concat()
+}
+
+const INT64: usize = 7;
+const FLOAT: usize = 1;
+
+/// A graph that gives first its token ids, and then these outputs.
+fn passing_ids_on(width: usize, outputs: &[Tensor]) -> Vec<u8> {
+    let nodes: [Node; 2] =
+        [("Identity", &["input_ids"], "ids"), ("Gather", &["table", "input_ids"], "vectors")];
+    let ids: Tensor = ("ids", INT64, &[0, 0]);
+    graph(&nodes, [126, width], ("input_ids", INT64, &[0, 0]), &[&[ids], outputs].concat())
 }
 
 #[tokio::test]
 async fn an_embedding_is_never_made_of_token_ids() {
     let with = |graph: &[u8]| Mended::of("minilm").with(GRAPH, graph);
-    let why = with(&passing_ids_on(24, &["ids"])).refused().await;
+    let why = with(&passing_ids_on(24, &[])).refused().await;
     let outputs = "it gives ids (int64, [?, ?])";
     let missing = "no output has a vector of 24 numbers, as config.json states, for each token or text";
     assert_eq!(why, format!("{GRAPH}: {missing}; {outputs}"));
-    let why = with(&passing_ids_on(16, &["ids", "vectors"])).refused().await;
+    let why = with(&passing_ids_on(16, &[("vectors", FLOAT, &[0, 0, 16])])).refused().await;
     assert_eq!(why, format!("{GRAPH}: {missing}; {outputs}, vectors (float32, [?, ?, 16])"));
-    let sound = with(&passing_ids_on(24, &["ids", "vectors"]));
+    let sound = with(&passing_ids_on(24, &[("vectors", FLOAT, &[0, 0, 24])]));
     let engine = sound.load().await.expect("its second output is a vector for each token");
     let input = json!({"input": "the ship"});
     let output = run_job(&engine, sound.fixture.cargo(&sound.fixture.task), input).await.expect("an answer");
     assert_eq!(output["dimensions"], 24);
+}
+
+#[tokio::test]
+async fn lines_have_the_size_that_a_graph_states() {
+    let nodes: [Node; 3] = [
+        ("GlobalAveragePool", &["x"], "mean"),
+        ("Flatten", &["mean"], "flat"),
+        ("MatMul", &["flat", "table"], "turned"),
+    ];
+    // PP-LCNet, which is that of PP-OCRv5.
+    let turner = graph(&nodes, [3, 2], ("x", FLOAT, &[0, 3, 80, 160]), &[("turned", FLOAT, &[0, 2])]);
+    let with_turner = Mended::of("pp-ocr").with("cls.onnx", &turner);
+    let engine = with_turner.load().await.expect("it loads");
+    let case = &with_turner.fixture.cases[0];
+    let output = with_turner.fixture.answer(&engine, case).await.expect("an answer");
+    assert!(agree(&with_turner.fixture, case, &output).is_empty(), "{output}");
 }
 
 #[tokio::test]

@@ -297,13 +297,21 @@ pub fn input(graph: &Graph) -> &str {
     known.or_else(|| graph.inputs().iter().find(is_picture)).map_or("pixel_values", |input| &input.name)
 }
 
-/// The fixed height and width of the graph's input.
+/// The fixed width and height of the graph's input.
 pub fn fixed(graph: &Graph) -> Option<(u32, u32)> {
+    let (width, height) = stated(graph);
+    width.zip(height)
+}
+
+/// The width and the height of the graph's input, each if it is fixed.
+pub fn stated(graph: &Graph) -> (Option<u32>, Option<u32>) {
     let name = input(graph);
-    let shape = &graph.inputs().iter().find(|input| input.name == name)?.shape;
-    let side =
-        |place: usize| u32::try_from(*shape.get(place)?).ok().filter(|side| (1..=MAX_SIDE).contains(side));
-    Some((side(3)?, side(2)?))
+    let shape = graph.inputs().iter().find(|input| input.name == name).map(|input| &*input.shape);
+    let side = |place: usize| {
+        let side = u32::try_from(*shape?.get(place)?).ok();
+        side.filter(|side| (1..=MAX_SIDE).contains(side))
+    };
+    (side(3), side(2))
 }
 
 /// Rejects sizes that are 0 or too large.

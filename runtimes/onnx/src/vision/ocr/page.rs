@@ -20,7 +20,7 @@ use super::{
 use crate::{
     task::Loader,
     vision::{
-        preprocess::{Levels, input, processor_defaults},
+        preprocess::{Levels, fixed, input, processor_defaults, stated},
         require_image,
     },
 };
@@ -29,14 +29,14 @@ use crate::{
 const LONGEST: f32 = 960.0;
 /// Its sides are multiples of this.
 const STEP: f32 = 32.0;
-/// Height of the recognizer's input in pixels.
+/// Height of the recognizer's input in pixels, if its graph states none.
 const LINE_HEIGHT: u32 = 48;
-/// Its minimum width.
+/// Its minimum width, if its graph states none.
 const LEAST_WIDTH: f32 = 320.0;
 /// Its maximum width; longer lines are squeezed.
 const MAX_WIDTH: f32 = 4096.0;
-/// Width of the classifier's input.
-const TURN_WIDTH: u32 = 192;
+/// Width and height of the classifier's input, if its graph states none.
+const TURN: (u32, u32) = (192, LINE_HEIGHT);
 /// Its score threshold.
 const TURNED: f32 = 0.9;
 /// Minimum mean probability of a line's characters.
@@ -92,7 +92,9 @@ impl Page {
         let (width, height) = (picture.width() as f32, picture.height() as f32);
         let scale = (LONGEST / width.max(height)).min(1.0);
         let side = |side: f32| (((side * scale).floor() / STEP).round_ties_even() * STEP).max(STEP) as u32;
-        let pixels = FINDING.tensor(&interpolated(picture, side(width), side(height)));
+        let (across, down) = stated(&self.finder);
+        let sides = (across.unwrap_or_else(|| side(width)), down.unwrap_or_else(|| side(height)));
+        let pixels = FINDING.tensor(&interpolated(picture, sides.0, sides.1));
         let mut map = first(&self.finder, pixels.into_dyn())?;
         while map.ndim() > 2 && map.shape()[0] == 1 {
             map.index_axis_inplace(Axis(0), 0);
@@ -115,8 +117,10 @@ impl Page {
     fn read(&self, line: RgbImage) -> Result<(String, f32), EngineError> {
         let line = self.upright(line)?;
         let ratio = line.width() as f32 / line.height() as f32;
-        let full = (LINE_HEIGHT as f32 * ratio).clamp(LEAST_WIDTH, MAX_WIDTH).floor() as u32;
-        let probabilities = first(&self.reader, strip(&line, full))?;
+        let (width, height) = stated(&self.reader);
+        let height = height.unwrap_or(LINE_HEIGHT);
+        let usual = || (height as f32 * ratio).clamp(LEAST_WIDTH, MAX_WIDTH).floor() as u32;
+        let probabilities = first(&self.reader, strip(&line, (width.unwrap_or_else(usual), height)))?;
         let probabilities = probabilities
             .into_dimensionality::<Ix3>()
             .ok()
@@ -129,7 +133,7 @@ impl Page {
     /// Rotates a line that is upside down.
     fn upright(&self, line: RgbImage) -> Result<RgbImage, EngineError> {
         let Some(turner) = &self.turner else { return Ok(line) };
-        let probabilities = first(turner, strip(&line, TURN_WIDTH))?;
+        let probabilities = first(turner, strip(&line, fixed(turner).unwrap_or(TURN)))?;
         let is_turned = probabilities.len() == 2
             && probabilities.iter().nth(1).is_some_and(|&probability| probability > TURNED);
         Ok(if is_turned { imageops::rotate180(&line) } else { line })
@@ -178,12 +182,12 @@ fn first(graph: &Graph, pixels: ArrayD<f32>) -> Result<ArrayD<f32>, EngineError>
     graph.run(Feeds::new().floats(input(graph), pixels))?.floats(graph.first_output()?)
 }
 
-/// A line scaled to the input's height, padded with gray on the right.
-fn strip(line: &RgbImage, full: u32) -> ArrayD<f32> {
+/// A line scaled to the height of an input of this width and height, padded with gray on the right.
+fn strip(line: &RgbImage, (full, height): (u32, u32)) -> ArrayD<f32> {
     let ratio = line.width() as f32 / line.height() as f32;
-    let width = ((LINE_HEIGHT as f32 * ratio).ceil() as u32).clamp(1, full);
-    let pixels = READING.tensor(&interpolated(line, width, LINE_HEIGHT));
-    let mut whole = ndarray::Array4::zeros((1, 3, LINE_HEIGHT as usize, full as usize));
+    let width = ((height as f32 * ratio).ceil() as u32).clamp(1, full);
+    let pixels = READING.tensor(&interpolated(line, width, height));
+    let mut whole = ndarray::Array4::zeros((1, 3, height as usize, full as usize));
     whole.slice_mut(s![.., .., .., ..width as usize]).assign(&pixels);
     whole.into_dyn()
 }
