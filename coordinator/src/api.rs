@@ -162,8 +162,10 @@ pub(crate) struct Api {
 pub(crate) struct Stops {
     /// Triggered when an orderly stop is requested: load balancers should send nobody here any more.
     pub soft: CancellationToken,
-    /// Triggered when it takes no new requests: streams end, so that their readers resume at another one.
+    /// Triggered when it takes no new requests: streams of jobs end, so that their readers resume at another one.
     pub http: CancellationToken,
+    /// Triggered when it has no more time for replies: each ends with an error, and its job, unless the client can return for it, is cancelled.
+    pub replies: CancellationToken,
 }
 
 /// What Islands and watchers are given access to the fabric with.

@@ -3,7 +3,10 @@
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::Router;
-use island_daemon::traces::{Exporter, Traces};
+use island_daemon::{
+    notify,
+    traces::{Exporter, Traces},
+};
 use island_protocol::{api::PREFIX, ids::InstanceId, time::Timestamp};
 use tokio::{net::TcpListener, sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -82,6 +85,12 @@ pub enum BuildError {
     },
 }
 
+/// Maximum time in which replies that did not end in time get their last event, and the ends of their jobs are stored.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Time by which systemd is requested to wait further while requests finish.
+const EXTENSION: Duration = Duration::from_secs(30);
+
 /// A coordinator that is ready to serve.
 #[derive(Debug)]
 pub struct App {
@@ -96,10 +105,9 @@ pub struct App {
     unready: Duration,
     drain: Duration,
     max_connections: usize,
-    soft: CancellationToken,
+    /// HTTP ends `unready` after the order to stop, and replies `drain` after that.
+    stops: Stops,
     hard: CancellationToken,
-    /// Ends HTTP, `unready` after `soft`.
-    stop_http: CancellationToken,
     /// Ends job execution after HTTP has ended.
     stop_jobs: CancellationToken,
     /// Sends traces, if they are recorded.
@@ -136,7 +144,8 @@ impl App {
         }
         let instance = InstanceId(Uuid::new_v4());
         let inbox = Inbox::open(&link, instance).await?;
-        let (stop_http, stop_jobs) = (hard.child_token(), hard.child_token());
+        let stop_jobs = hard.child_token();
+        let stops = Stops { soft, http: hard.child_token(), replies: hard.child_token() };
         let (deferred, deferred_inbox) = mpsc::unbounded_channel();
         let (traces, exporter) = traces(&config.otlp);
         let context = Context {
@@ -189,14 +198,14 @@ impl App {
             FabricAccess { keys, nats_url },
             rules(config),
             deferred,
-            Stops { soft: soft.clone(), http: stop_http.clone() },
+            stops.clone(),
         );
-        let access = api::Access::new(&config.http);
         serve_metrics(config, &execution, certificate.clone(), &stop_jobs).await?;
         let api = Arc::new(api);
-        execution.spawn_task(Batches { api: api.clone(), stop: soft.clone(), end: stop_jobs.clone() }.run());
+        execution
+            .spawn_task(Batches { api: api.clone(), stop: stops.soft.clone(), end: stop_jobs.clone() }.run());
         spawn_webhooks(config, &execution, sender, &stop_jobs);
-        let router = api::router(api, access, console(config));
+        let router = api::router(api, api::Access::new(&config.http), console(config));
         // Not before: a connection that nobody answers yet waits, and one that is refused goes to another coordinator.
         let listener = port.listen().map_err(unavailable)?;
         Ok(Self {
@@ -210,9 +219,8 @@ impl App {
             unready: Duration::from_secs(config.http.unready_s),
             drain: Duration::from_secs(config.http.drain_s),
             max_connections: config.http.max_connections as usize,
-            soft,
+            stops,
             hard,
-            stop_http,
             stop_jobs,
             exporter,
         })
@@ -239,15 +247,23 @@ impl App {
     }
 
     async fn serve(self) -> io::Result<()> {
-        let (soft, hard) = (self.soft.clone(), self.hard.clone());
+        let (Stops { soft, http: stop_http, replies }, hard) = (self.stops, self.hard);
         let tls = self.certificate.as_ref().map(Certificate::acceptor);
-        let stop_http = self.stop_http;
         let http = server::serve(self.listener, tls, self.router, self.max_connections, stop_http.clone());
         let drained = async {
             soft.cancelled().await;
             tokio::time::sleep(self.unready).await;
             stop_http.cancel();
             tokio::time::sleep(self.drain).await;
+            replies.cancel();
+            tokio::time::sleep(FAREWELL).await;
+        };
+        let extended = async {
+            soft.cancelled().await;
+            loop {
+                notify::extend(EXTENSION);
+                tokio::time::sleep(EXTENSION / 3).await;
+            }
         };
         let clock_gap = clock_gap::run(self.link.clone(), self.stop_jobs.clone());
         let ended = tokio::select! {
@@ -256,6 +272,7 @@ impl App {
             () = http => Ok(()),
             () = drained => Ok(()),
             () = clock_gap => Ok(()),
+            () = extended => Ok(()),
             () = self.execution.failed() => Err(io::Error::other("a task of job execution panicked")),
             () = self.execution.removed() => {
                 Err(io::Error::other("other coordinators removed this one and took its jobs over: its heartbeats had stopped"))

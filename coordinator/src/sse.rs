@@ -7,6 +7,9 @@ use serde_json::json;
 
 /// Sent every 15 s when nothing else is.
 pub(crate) const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
+/// Last bytes of a job's stream at a coordinator that stops: clients connect again after a second, with `Last-Event-ID`.
+pub(crate) const RESUME: Bytes =
+    Bytes::from_static(b"retry: 1000\n: this coordinator is stopping; resume with Last-Event-ID\n\n");
 /// Last line of a chat stream.
 pub(crate) const CHAT_DONE: Bytes = Bytes::from_static(b"data: [DONE]\n\n");
 

@@ -54,6 +54,7 @@ mod retention;
 mod sign_in;
 mod signup;
 mod speech;
+mod stopping;
 mod token_counts;
 mod usage;
 mod versions;

@@ -12,10 +12,7 @@ use tokio::time::timeout;
 
 use super::parts::{End, Part, Parts, Piece, add_part};
 use crate::{
-    api::{
-        ApiError, availability,
-        jobs::follow::{CancelOnDrop, Events, Followed},
-    },
+    api::{ApiError, availability, jobs::follow::Followed},
     execution::job_handle::JobHandle,
     job::{CANCELLED_BY_OPERATOR, Job},
 };
@@ -34,8 +31,7 @@ pub(in crate::api) struct Head {
 #[derive(Debug)]
 pub(in crate::api) struct Reply {
     handle: Arc<JobHandle>,
-    events: Events,
-    guard: CancelOnDrop,
+    followed: Followed,
     head: Head,
     parts: Parts,
     /// Read but not yet returned.
@@ -93,11 +89,10 @@ pub(in crate::api) fn problem(code: &str, message: &str) -> ApiError {
 
 impl Reply {
     pub(super) fn new(followed: Followed, job: &Job, shows_reasoning: bool) -> Self {
-        let Followed { guard, events } = followed;
-        let handle = guard.handle();
+        let handle = followed.guard.handle();
         let (model, created) = (job.workload.to_string(), job.created_at.unix_ms() / 1000);
         let head = Head { job: handle.id, model, created };
-        Self { handle, events, guard, head, parts: Parts::new(shows_reasoning), ready: VecDeque::new() }
+        Self { handle, followed, head, parts: Parts::new(shows_reasoning), ready: VecDeque::new() }
     }
 
     /// What is known before the first part.
@@ -140,27 +135,29 @@ impl Reply {
         match self.ready.front() {
             Some(Piece::Failed { code, message }) => Err(problem(code, message)),
             Some(_) => Ok(()),
-            None => Err(ApiError::new(
-                Code::ServiceUnavailable,
-                "the job moved to another coordinator; try again",
-            )),
+            None => Err(self.interruption()),
         }
     }
 
     /// Lets the job run to its end even if the client disconnects.
     pub(super) fn outlive_client(&mut self) {
-        self.guard.disarm();
+        self.followed.guard.disarm();
     }
 
     /// Reads until there is a piece. Returns `false` if the log has ended. Cancel safe.
     pub(super) async fn fill(&mut self) -> bool {
         while self.ready.is_empty() {
-            let Some(entries) = self.events.next().await else { return false };
+            let Some(entries) = self.followed.next().await else { return false };
             for entry in entries {
                 self.parts.read(&entry.event.event, &mut self.ready);
             }
         }
         true
+    }
+
+    /// Why the log has ended before the reply.
+    pub(super) fn interruption(&self) -> ApiError {
+        self.followed.interruption()
     }
 
     /// Waits for the whole reply.
@@ -194,6 +191,6 @@ impl Reply {
                 }
             }
         }
-        Err(ApiError::new(Code::ServiceUnavailable, "the job moved to another coordinator; try again"))
+        Err(self.interruption())
     }
 }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt as _, stream};
-use island_protocol::{job::Usage, problem::Code};
+use island_protocol::job::Usage;
 use parking_lot::Mutex;
 
 use super::{
@@ -111,8 +111,13 @@ impl<E: Encode> Writer<E> {
         Self { encoder, begun: false, over: false }
     }
 
-    /// The events of what was read. Without more to read, the reply ends, with an error if it is not complete.
-    fn write(&mut self, head: &Head, pieces: impl IntoIterator<Item = Piece>, has_more: bool) -> Bytes {
+    /// The events of what was read. An interruption ends the reply with its error, if it is not complete.
+    fn write(
+        &mut self,
+        head: &Head,
+        pieces: impl IntoIterator<Item = Piece>,
+        interruption: Option<ApiError>,
+    ) -> Bytes {
         let mut bytes = BytesMut::new();
         if !self.begun {
             self.begun = true;
@@ -130,10 +135,9 @@ impl<E: Encode> Writer<E> {
                 }
             }
         }
-        if !has_more && !self.over {
+        if let Some(error) = interruption.filter(|_| !self.over) {
             self.over = true;
-            let moved = ApiError::new(Code::ServiceUnavailable, "the job moved to another coordinator");
-            bytes.extend(self.encoder.error(head, moved));
+            bytes.extend(self.encoder.error(head, error));
         }
         bytes.freeze()
     }
@@ -162,7 +166,8 @@ impl<E: Encode> Streaming<E> {
             () = tokio::time::sleep(KEEP_ALIVE) => return Some(sse::KEEP_ALIVE),
         };
         let pieces: Vec<Piece> = std::iter::from_fn(|| self.reply.next_ready()).collect();
-        let bytes = self.writer.write(self.reply.head(), pieces, more);
+        let interruption = (!more).then(|| self.reply.interruption());
+        let bytes = self.writer.write(self.reply.head(), pieces, interruption);
         // The slot is released before the client can know that the stream has ended.
         if self.writer.over
             && let Some(slot) = self.slot.take()
@@ -175,7 +180,7 @@ impl<E: Encode> Streaming<E> {
 
 #[cfg(test)]
 mod tests {
-    use island_protocol::{ids::JobId, job::FinishReason};
+    use island_protocol::{ids::JobId, job::FinishReason, problem::Code};
     use uuid::Uuid;
 
     use super::*;
@@ -211,7 +216,10 @@ mod tests {
     fn written(reads: Vec<(Vec<Piece>, bool)>) -> String {
         let head = Head { job: JobId(Uuid::nil()), model: "m".to_owned(), created: 0 };
         let mut writer = Writer::new(Names);
-        let frames = reads.into_iter().map(|(pieces, has_more)| writer.write(&head, pieces, has_more));
+        let interruption = || ApiError::new(Code::ServiceUnavailable, "the coordinator stops");
+        let frames = reads
+            .into_iter()
+            .map(|(pieces, has_more)| writer.write(&head, pieces, (!has_more).then(interruption)));
         let text: String = frames.map(|frame| String::from_utf8_lossy(&frame).into_owned()).collect();
         assert!(writer.over);
         text

@@ -158,7 +158,7 @@ async fn run_once(
         device: None,
         error: None,
     };
-    let mut follower = Follower::new(Followed::new(guard));
+    let mut follower = Follower::new(Followed::new(guard, &api.stops));
     let mut observer = CheckObserver { begun, check: &mut check };
     loop {
         let Ok(entry) = timeout_at(begun + limits.time, follower.next()).await else {

@@ -5,10 +5,11 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use island_daemon::chain::Chain;
 use island_protocol::{event::JobEvent, problem::Code};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
-use super::submit::{OnDisconnect, Submission};
+use super::submit::{OnDisconnect, Submission, stopping};
 use crate::{
-    api::{Api, ApiError, availability},
+    api::{Api, ApiError, Stops, availability},
     execution::{
         job_handle::JobHandle,
         log::{Entry, Reader},
@@ -16,6 +17,9 @@ use crate::{
     },
     job::Job,
 };
+
+/// Maximum time to store the end of a job that is cancelled because the coordinator stops.
+const END_LIMIT: Duration = Duration::from_secs(2);
 
 /// An accepted job whose client waits. Dropped while armed, because the client has disconnected, it cancels the job.
 #[derive(Debug)]
@@ -50,7 +54,7 @@ impl Drop for CancelOnDrop {
 
 /// The events of an accepted job, from the first one on.
 #[derive(Debug)]
-pub(in crate::api) enum Events {
+enum Events {
     /// The job runs here.
     Log(Reader),
     /// An earlier, identical request created the job, and it has ended.
@@ -59,7 +63,7 @@ pub(in crate::api) enum Events {
 
 impl Events {
     /// The next events, at least one. Returns `None` if there are no more. Cancel safe.
-    pub(in crate::api) async fn next(&mut self) -> Option<Vec<Entry>> {
+    async fn next(&mut self) -> Option<Vec<Entry>> {
         let stored = match self {
             Self::Log(reader) => return reader.next().await,
             Self::Stored(stored) => stored,
@@ -75,14 +79,55 @@ impl Events {
 #[derive(Debug)]
 pub(in crate::api) struct Followed {
     pub guard: CancelOnDrop,
-    pub events: Events,
+    events: Events,
+    /// Triggered when the coordinator has no more time for replies.
+    stop: CancellationToken,
+    is_stopping: bool,
 }
 
 impl Followed {
     /// A job that runs here.
-    pub(in crate::api) fn new(guard: CancelOnDrop) -> Self {
+    pub(in crate::api) fn new(guard: CancelOnDrop, stops: &Stops) -> Self {
         let events = Events::Log(guard.handle.log.read(0));
-        Self { guard, events }
+        Self { guard, events, stop: stops.replies.clone(), is_stopping: false }
+    }
+
+    /// The next events, at least one. Returns `None` if there are no more, or the coordinator has no more time for them. Cancel safe.
+    pub(in crate::api) async fn next(&mut self) -> Option<Vec<Entry>> {
+        if !self.is_stopping {
+            tokio::select! {
+                biased;
+                entries = self.events.next() => return entries,
+                () = self.stop.cancelled() => self.is_stopping = true,
+            }
+        }
+        self.end().await
+    }
+
+    /// Cancels a job that only its client could read, and waits until that is stored. Returns the last events of one that completed meanwhile.
+    async fn end(&mut self) -> Option<Vec<Entry>> {
+        if !self.guard.is_armed {
+            return None;
+        }
+        self.guard.handle.cancel();
+        let ended = async {
+            loop {
+                let entries = self.events.next().await?;
+                if let Some(last) = entries.last().filter(|last| last.event.event.is_last()) {
+                    let is_complete = matches!(last.event.event, JobEvent::Done { .. });
+                    return is_complete.then_some(entries);
+                }
+            }
+        };
+        timeout(END_LIMIT, ended).await.ok().flatten()
+    }
+
+    /// Why there are no more events of a job that has not ended.
+    pub(in crate::api) fn interruption(&self) -> ApiError {
+        if self.is_stopping {
+            return stopping();
+        }
+        ApiError::new(Code::ServiceUnavailable, "the job moved to another coordinator; try again")
     }
 }
 
@@ -92,7 +137,7 @@ pub(in crate::api) async fn follow(
     submission: Submission,
 ) -> Result<(Followed, Job, bool), ApiError> {
     let job = match submission {
-        Submission::New(guard, job) => return Ok((Followed::new(guard), job, false)),
+        Submission::New(guard, job) => return Ok((Followed::new(guard, &api.stops), job, false)),
         Submission::Existing(job) => job,
     };
     let stored = StoredEvents::open(&api.execution.context().store, job.id, 0).await?;
@@ -107,33 +152,32 @@ pub(in crate::api) async fn follow(
     })?;
     let handle = Arc::new(JobHandle::ended(api.execution.context(), job.clone()));
     let guard = CancelOnDrop::new(handle, OnDisconnect::Run);
-    Ok((Followed { guard, events: Events::Stored(Box::new(stored)) }, job, true))
+    let (events, stop) = (Events::Stored(Box::new(stored)), api.stops.replies.clone());
+    Ok((Followed { guard, events, stop, is_stopping: false }, job, true))
 }
 
 /// A job's events in order. Dropped before the last one, it cancels the job.
 #[derive(Debug)]
 pub(in crate::api) struct Follower {
     handle: Arc<JobHandle>,
-    events: Events,
-    guard: CancelOnDrop,
+    followed: Followed,
     /// Read but not yet returned.
     ready: VecDeque<Entry>,
 }
 
 impl Follower {
     pub(in crate::api) fn new(followed: Followed) -> Self {
-        let Followed { guard, events } = followed;
-        Self { handle: guard.handle(), events, guard, ready: VecDeque::new() }
+        Self { handle: followed.guard.handle(), followed, ready: VecDeque::new() }
     }
 
     /// Lets the job run to its end even if the client disconnects.
     pub(in crate::api) fn outlive_client(&mut self) {
-        self.guard.disarm();
+        self.followed.guard.disarm();
     }
 
     /// Waits until an Island has accepted the job, or the job has ended.
     pub(in crate::api) async fn begin(&mut self, wait: Duration, slug: &str) -> Result<(), ApiError> {
-        if matches!(self.events, Events::Stored(_)) {
+        if matches!(self.followed.events, Events::Stored(_)) {
             // All of its events are there, and reading them all would hold them in memory.
             return Ok(());
         }
@@ -143,7 +187,7 @@ impl Follower {
         while !self.has_ended() {
             tokio::select! {
                 biased;
-                is_more = self.fill() => if !is_more { return Err(moved()) },
+                is_more = self.fill() => if !is_more { return Err(self.followed.interruption()) },
                 () = handle.accepted() => return Ok(()),
                 () = &mut deadline => return Err(availability::not_accepted(&handle, slug)),
             }
@@ -184,7 +228,7 @@ impl Follower {
                 return Ok(entry);
             }
             if !self.fill().await {
-                return Err(moved());
+                return Err(self.followed.interruption());
             }
         }
     }
@@ -195,7 +239,7 @@ impl Follower {
 
     /// Reads the events that are available. Returns `false` if the log has ended. Cancel safe.
     async fn fill(&mut self) -> bool {
-        match self.events.next().await {
+        match self.followed.next().await {
             Some(entries) => {
                 self.ready.extend(entries);
                 true
@@ -203,8 +247,4 @@ impl Follower {
             None => false,
         }
     }
-}
-
-fn moved() -> ApiError {
-    ApiError::new(Code::ServiceUnavailable, "the job moved to another coordinator; try again")
 }

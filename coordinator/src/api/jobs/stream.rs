@@ -125,7 +125,7 @@ impl Reading {
             if reading.ready.is_empty() {
                 tokio::select! {
                     biased;
-                    () = reading.soft.cancelled() => return None,
+                    () = reading.soft.cancelled() => return reading.interrupted(),
                     entries = reading.source.next() => reading.ready = entries?,
                     () = tokio::time::sleep(KEEP_ALIVE) => return Some((Ok(sse::KEEP_ALIVE), reading)),
                 }
@@ -135,7 +135,13 @@ impl Reading {
         })
     }
 
-    /// Whether the last event was given to the connection.
+    /// The last bytes before the end of the job: no event, as a client that reads one may take it for the end.
+    fn interrupted(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
+        self.slot.take()?;
+        Some((Ok(sse::RESUME), self))
+    }
+
+    /// Whether the last bytes were given to the connection.
     fn is_over(&self) -> bool {
         self.slot.is_none()
     }

@@ -235,7 +235,7 @@ fn not_accepted(reason: NotAccepted) -> ApiError {
 
 /// The answer while the coordinator stops.
 pub(in crate::api) fn stopping() -> ApiError {
-    ApiError::new(Code::ServiceUnavailable, "this coordinator is stopping")
+    ApiError::new(Code::ServiceUnavailable, "this coordinator is stopping; try again")
 }
 
 /// The answer while open jobs take all memory for inputs.

@@ -198,6 +198,11 @@ impl Network {
         self.soft.cancel();
     }
 
+    /// Requests the process of the coordinator to stop, and does not wait.
+    pub(crate) fn terminate(&self) {
+        self.process.as_ref().expect("the coordinator is a process").terminate();
+    }
+
     /// Stops the coordinator in order.
     pub(crate) async fn down(&mut self) {
         self.soft.cancel();

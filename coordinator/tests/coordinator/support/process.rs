@@ -36,6 +36,8 @@ impl Process {
             .env("FAILPOINTS", failures)
             // A trace of each injected panic would take a second.
             .env("RUST_BACKTRACE", "0")
+            // As under systemd, for tests that listen there.
+            .env("NOTIFY_SOCKET", folder.join("notify"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -55,6 +57,12 @@ impl Process {
     /// Whether the process has not ended.
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("look at the coordinator").is_none()
+    }
+
+    /// Requests the process to stop in order, and does not wait.
+    pub(crate) fn terminate(&self) {
+        let sent = Command::new("kill").arg(self.child.id().to_string()).status().expect("kill");
+        assert!(sent.success(), "the process has ended before");
     }
 
     /// Ends the process with SIGKILL: none of its code runs any more.
