@@ -194,6 +194,8 @@ pub fn failure(error: &GetError) -> Failure {
             let message = format!("a file of the model does not have the digest {expected}");
             Failure::of_host(FailureCode::ModelHashMismatch, message)
         }
+        // The server's file, which is as public as its address.
+        GetError::Changed { .. } => Failure::of_host(FailureCode::ModelHashMismatch, error.to_string()),
         GetError::Read { .. } | GetError::Write { .. } => Failure::of_host(
             FailureCode::ModelUnavailable,
             "a file of the model cannot be read or stored on this Island",

@@ -25,7 +25,7 @@ use crate::{
     pieces::{PIECE, Pieces},
     size::{self, Extent, FileSize, Intake, Refused},
     space::Space,
-    web::{About, Opened, Web, WebError, host, transport},
+    web::{About, Opened, Web, WebError, digest, host, transport},
 };
 
 /// Connections per file.
@@ -44,6 +44,8 @@ pub(crate) struct Download<'a> {
     pub(crate) url: &'a Url,
     /// Length in bytes, if the artifact states it.
     pub(crate) stated: Option<u64>,
+    /// Digest, if the artifact states it.
+    pub(crate) expected: Option<Digest>,
     /// Path of the partial file; its side files are next to it.
     pub(crate) part: &'a Partial<'a>,
     /// Claims disk space for it.
@@ -121,7 +123,7 @@ impl Download<'_> {
                 Refused::TooLarge { most, bytes } => WebError::TooLarge { host, most, bytes },
             })
         })?;
-        let promised = about.sha256.as_ref().and_then(|hex| format!("sha256:{hex}").parse().ok());
+        let promised = about.sha256.as_deref().and_then(digest);
         let (digest, size) = match extent {
             Extent::Known(size) if about.has_ranges => self.in_pieces(response, &about, size).await?,
             extent => self.in_one(response, &about, extent).await?,
@@ -132,7 +134,7 @@ impl Download<'_> {
     async fn open_patiently(&self) -> Result<(Opened, About), GetError> {
         let mut patience = Patience::new();
         loop {
-            match self.web.open(self.url, 0, PIECE).await {
+            match self.web.open(self.url, 0, PIECE, self.expected).await {
                 Ok(opened) => return Ok(opened),
                 Err(error) => {
                     self.pause(patience.after(&error, rand::random()), error)
@@ -318,7 +320,7 @@ impl Download<'_> {
         start: u64,
         end: u64,
     ) -> Result<(Opened, About), WebError> {
-        let (response, now) = self.web.open(place, start, end).await?;
+        let (response, now) = self.web.open(place, start, end, self.expected).await?;
         if about.is_same(&now) { Ok((response, now)) } else { Err(WebError::Changed { host: host(place) }) }
     }
 

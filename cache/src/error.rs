@@ -64,6 +64,16 @@ pub enum GetError {
         /// The computed digest.
         found: Digest,
     },
+    /// The file at its address has another hash than its Cargo states, as it was downloaded or as its server states.
+    #[error("the file {file} has the hash {found}, not {expected}")]
+    Changed {
+        /// Its address, without parameters.
+        file: String,
+        /// The digest in the artifact.
+        expected: Digest,
+        /// The digest of the file.
+        found: Digest,
+    },
     /// It is a file on this machine, and no hash of it is stated.
     #[error("{path} is a file on this machine, which is used only if its hash is stated")]
     NoHash {

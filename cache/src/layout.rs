@@ -60,6 +60,11 @@ impl Layout {
         self.root.join("room.lock")
     }
 
+    /// Files whose hash is not the one that their Cargo states.
+    pub(crate) fn mismatches(&self) -> PathBuf {
+        self.root.join("mismatches.json")
+    }
+
     /// Records of files that were hashed in place.
     pub(crate) fn markers(&self) -> PathBuf {
         self.root.join("local")

@@ -12,9 +12,11 @@
 //! | `local`, `foreign` | files used in place: on this machine, and in hub caches of other programs |
 //! | [`pin`], `evict`, `space` | handles that keep a file, space for partial files, and what is removed for them |
 //! | `lock` | locks between processes |
+//! | `mismatch` | files whose hash is not the one that their Cargo states |
 //!
 //! The folder: `blobs/<sha256>` verified files, `refs/` what each address resolved to, `local/` which files were hashed in place and how
-//! changes of them are detected, `partial/` partial files with their locks, `room.lock`, held while space is claimed.
+//! changes of them are detected, `partial/` partial files with their locks, `room.lock`, held while space is claimed, `mismatches.json` files that are not requested for
+//! now.
 //!
 //! The one invariant: a returned path contains bytes whose SHA-256 was computed and, if the artifact or the hub names a digest, equals it.
 
@@ -30,6 +32,7 @@ mod index;
 mod layout;
 mod local;
 mod lock;
+mod mismatch;
 mod pace;
 mod patience;
 mod pick;
@@ -44,6 +47,7 @@ mod web;
 pub use error::{GetError, OpenError};
 pub use hash::bytes as digest_of;
 pub use hub::{CheckError, TokenStanding, check_hub};
+pub use mismatch::Mismatch;
 pub use pin::Pinned;
 pub use space::Reservation;
 pub use store::{Beside, Cache, CacheConfig, Entry, OwnFile, Progress, Transfer, verified_files};

@@ -31,9 +31,10 @@ use crate::{
     index::{self, Reference},
     layout::{Layout, MARK},
     local, lock,
+    mismatch::{Mismatch, Mismatches},
     pace::Pace,
     space::{Reservation, Space},
-    web::{Destinations, Web},
+    web::{Destinations, Web, WebError},
 };
 
 /// What a download reports.
@@ -133,6 +134,7 @@ struct Inner {
     pace: Pace,
     hub: Hub,
     damaged: AtomicU64,
+    mismatches: Mismatches,
     /// Addresses that are being downloaded; other requests wait.
     busy: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
@@ -168,6 +170,7 @@ impl Cache {
         let web = Web::new(hub.endpoint().clone(), config.hub_token.clone(), destinations);
         let web = web.map_err(OpenError::Web)?;
         let pace = Pace::new(config.max_bytes_per_second);
+        let mismatches = Mismatches::load(layout.mismatches());
         Ok(Self(Arc::new(Inner {
             config,
             layout,
@@ -176,6 +179,7 @@ impl Cache {
             pace,
             hub,
             damaged: AtomicU64::new(0),
+            mismatches,
             busy: Mutex::default(),
         })))
     }
@@ -306,6 +310,12 @@ impl Cache {
         self.0.damaged.load(Ordering::Relaxed)
     }
 
+    /// Files that are not requested for some time, because their hash is not the one that their Cargo states, by address without parameters.
+    pub fn mismatches(&self) -> Vec<(String, Mismatch)> {
+        let all = self.0.mismatches.list().into_iter();
+        all.map(|(url, mismatch)| (without_parameters(&url), mismatch)).collect()
+    }
+
     /// Removes one of its own files unless it is pinned. Returns whether it does not exist any more.
     pub fn remove(&self, digest: Digest) -> bool {
         self.0.layout.root().join(MARK).is_file() && evict::remove_unpinned(&self.0.layout.blob(digest))
@@ -397,6 +407,13 @@ impl Cache {
         if self.0.config.offline {
             return Err(unavailable(artifact, "downloads are disabled on this Island"));
         }
+        let changed =
+            |expected, found| GetError::Changed { file: without_parameters(&artifact.url), expected, found };
+        if let Some(expected) = artifact.sha256
+            && let Some(known) = self.0.mismatches.refused(&artifact.url, expected)
+        {
+            return Err(changed(expected, known.found));
+        }
         let url = match address {
             Address::Hub(hub) => tokio::select! {
                 biased;
@@ -413,17 +430,33 @@ impl Cache {
             web: &self.0.web,
             url: &url,
             stated: artifact.size_bytes,
+            expected: artifact.sha256,
             part: &part,
             space: &self.0.space,
             progress: &**progress,
             cancel,
         };
-        let fetched = download.run().await?;
-        if let Err(error) = verify(artifact, fetched.promised, fetched.digest) {
-            // It is unknown which piece is wrong: all of them are removed.
-            part.set_of_use(false);
-            return Err(error);
-        }
+        let fetched = match (download.run().await, artifact.sha256) {
+            (Ok(Fetched { digest: found, .. }), Some(expected)) if expected != found => {
+                Err(changed(expected, found))
+            }
+            (Err(GetError::Fetch { source: WebError::Hash { stated, .. }, .. }), Some(expected)) => {
+                Err(changed(expected, stated))
+            }
+            (Ok(fetched), _) => verify(artifact, fetched.promised, fetched.digest).map(|()| fetched),
+            (Err(error), _) => Err(error),
+        };
+        let fetched = fetched.inspect_err(|error| {
+            if let GetError::Changed { file, expected, found } = error {
+                tracing::warn!(file, %expected, %found, "a file is not what its Cargo states, and is not requested for some time");
+                self.0.mismatches.note(&artifact.url, *expected, *found);
+            }
+            // Of a file with a wrong hash it is unknown which piece is wrong: all of them are removed.
+            if matches!(error, GetError::Changed { .. } | GetError::HashMismatch { .. }) {
+                part.set_of_use(false);
+            }
+        })?;
+        self.0.mismatches.forget(&artifact.url);
         let kept = self.keep(&path, &fetched, cancel, turn).await;
         let kept = kept.inspect_err(|error| part.set_of_use(error.leaves_partial()))?;
         Part::remove(&path);
@@ -522,6 +555,11 @@ impl Inner {
     async fn lock(&self, url: &str, cancel: &CancellationToken) -> Result<File, GetError> {
         lock::wait(&self.layout.part(url).with_extension("lock"), cancel).await
     }
+}
+
+/// An address for people: its parameters may be secrets.
+fn without_parameters(url: &str) -> String {
+    url.split(['?', '#']).next().unwrap_or_default().to_owned()
 }
 
 /// Writes the bytes of a file to the disk.

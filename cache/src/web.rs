@@ -9,6 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use island_protocol::digest::Digest;
 use reqwest::{
     Client, Response, StatusCode, Url,
     dns::{Addrs, Name, Resolve, Resolving},
@@ -131,6 +132,14 @@ pub enum WebError {
         /// Status of the answer, and the part that it names.
         answered: String,
     },
+    /// It states another hash of the file than the expected one. No byte of the file was read.
+    #[error("{host} states the hash {stated} of the file")]
+    Hash {
+        /// The server.
+        host: String,
+        /// The hash that it states.
+        stated: Digest,
+    },
     /// The file changed while it was fetched.
     #[error("the file on {host} changed while it was fetched")]
     Changed {
@@ -164,6 +173,7 @@ impl WebError {
             | Self::Size { .. }
             | Self::TooLarge { .. }
             | Self::Ranges { .. }
+            | Self::Hash { .. }
             | Self::Changed { .. } => true,
             Self::Url(_)
             | Self::Forbidden { .. }
@@ -328,15 +338,31 @@ impl Web {
         Ok(Self { trusted, checked, destinations, hub, token, hosts: Hosts::default() })
     }
 
-    /// Requests the bytes from `start` to before `end`, and what the answer shows about the file.
-    pub(crate) async fn open(&self, url: &Url, start: u64, end: u64) -> Result<(Opened, About), WebError> {
+    /// Requests the bytes from `start` to before `end`, and what the answer shows about the file. One that states another hash than `expected` is
+    /// an error, also before a redirect is followed.
+    pub(crate) async fn open(
+        &self,
+        url: &Url,
+        start: u64,
+        end: u64,
+        expected: Option<Digest>,
+    ) -> Result<(Opened, About), WebError> {
         let mut place = url.clone();
         let mut sha256 = None;
         for _ in 0..=MAX_REDIRECTS {
             let opened = self.get(&place, start, end).await?;
             let response = &opened.response;
             let headers = response.headers();
-            sha256 = sha256.or_else(|| linked_sha256(headers));
+            let is_hub = self.hub.origin() == place.origin();
+            // The hub's validator of a large file is its hash. What it is elsewhere is unknown.
+            let of_hub = || is_hub.then(|| sha256_of(headers, &header::ETAG)).flatten();
+            sha256 = sha256.or_else(|| linked_sha256(headers)).or_else(of_hub);
+            let stated = sha256.as_deref().and_then(digest);
+            if let (Some(expected), Some(stated)) = (expected, stated)
+                && expected != stated
+            {
+                return Err(WebError::Hash { host: host(&place), stated });
+            }
             if response.status().is_redirection() {
                 place = redirected(&place, headers).ok_or(WebError::Redirects)?;
                 continue;
@@ -528,7 +554,17 @@ fn content_range(text: &str) -> Option<(Option<(u64, u64)>, u64)> {
 
 /// A hub sends the hash of a large file with the redirect to its bytes.
 fn linked_sha256(headers: &HeaderMap) -> Option<String> {
-    let tag = text(headers, &HeaderName::from_static("x-linked-etag"))?;
+    sha256_of(headers, &HeaderName::from_static("x-linked-etag"))
+}
+
+/// The digest that 64 hex digits are.
+pub(crate) fn digest(hex: &str) -> Option<Digest> {
+    format!("sha256:{hex}").parse().ok()
+}
+
+/// A validator that is a hash.
+fn sha256_of(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let tag = text(headers, name)?;
     let tag = tag.trim_start_matches("W/").trim_matches('"').to_ascii_lowercase();
     (tag.len() == 64 && tag.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(tag)
 }
@@ -630,7 +666,7 @@ mod tests {
         let taken = tokio::net::TcpSocket::new_v4().expect("a socket");
         taken.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("bind");
         let url = parsed(&format!("http://{}/f", taken.local_addr().expect("an address")));
-        let error = web(None).open(&url, 0, 1).await.expect_err("nothing listens");
+        let error = web(None).open(&url, 0, 1, None).await.expect_err("nothing listens");
         assert!(error.is_unreachable() && error.is_transient(), "{error:?}");
 
         // A server without encryption.
@@ -641,7 +677,7 @@ mod tests {
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.expect("write");
             while stream.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
         });
-        let error = web(None).open(&url, 0, 1).await.expect_err("it does not encrypt");
+        let error = web(None).open(&url, 0, 1, None).await.expect_err("it does not encrypt");
         assert!(!error.is_unreachable() && error.is_transient(), "{error:?}");
         serving.abort();
 
@@ -656,13 +692,13 @@ mod tests {
                 .expect("write");
             while stream.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
         });
-        let error = web(None).open(&url, 0, 1).await.expect_err("no length is that large");
+        let error = web(None).open(&url, 0, 1, None).await.expect_err("no length is that large");
         assert!(!error.is_unreachable() && error.is_transient(), "{error:?}");
         serving.abort();
 
         // A name is resolved for the connection only.
         let url = parsed("https://localhost/f");
-        let error = web(Some(Arc::new(Nowhere))).open(&url, 0, 1).await.expect_err("not permitted");
+        let error = web(Some(Arc::new(Nowhere))).open(&url, 0, 1, None).await.expect_err("not permitted");
         assert!(
             matches!(&error, WebError::Forbidden { reason, .. } if reason == "it is not permitted"),
             "{error:?}"

@@ -263,7 +263,17 @@ impl Sources {
                  again: check the disk and the memory"
             )
         });
-        let notes = elsewhere.into_iter().chain(damaged).chain(self.settings.notes()).chain(withheld);
+        let mismatches = self.cache.mismatches().into_iter().map(|(file, mismatch)| {
+            let island_cache::Mismatch { expected, found, until_ms, .. } = mismatch;
+            let until = clock::local(Timestamp::from_unix_ms(i64::try_from(until_ms).unwrap_or(i64::MAX)));
+            format!("{file} has the hash {found}, not {expected} as its Cargo states: it is not downloaded again before {until}")
+        });
+        let notes = elsewhere
+            .into_iter()
+            .chain(damaged)
+            .chain(mismatches)
+            .chain(self.settings.notes())
+            .chain(withheld);
         Status {
             host_id: self.fabric.host_id(),
             name: self.name.clone(),

@@ -66,7 +66,7 @@ impl JobContext {
         let key = self.attempt.key();
         tracing::error!(%key, "a file of a model is damaged on this machine's disk, and is downloaded again");
         let message = "a file of the model was damaged on this Island's disk and is downloaded again";
-        Broken::Worker { failure: Failure::of_host(FailureCode::ModelHashMismatch, message), retry: true }
+        Broken::Worker { failure: Failure::of_host(FailureCode::ModelUnavailable, message), retry: true }
     }
 
     async fn fetch(&self) -> Result<Files, Broken> {

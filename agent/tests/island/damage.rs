@@ -5,13 +5,13 @@ use std::fs;
 use island_protocol::{
     artifact::Artifact,
     fabric::Assignment,
-    job::{FailureCode, Fault},
+    job::{FailureCode, Fault, Outcome},
 };
 use serde_json::json;
 
 use crate::{
     fixture::{Island, assignment, wait_for},
-    stories::{assert_completed, failure},
+    stories::{assert_completed, failure, outcome},
 };
 
 /// A job of a model in one file, which the coordinator serves. `context` distinguishes models.
@@ -64,6 +64,27 @@ async fn a_model_that_is_as_stated_is_refused_as_before() {
     let events = island.coordinator.end(key).await;
     assert_eq!(failure(&events), (Fault::Job, FailureCode::ModelRejected));
     assert_eq!(downloads(&island), 1, "its publisher states these bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_with_another_hash_is_downloaded_once() {
+    let island = Island::start().await;
+    let (stated, sent) = (b"a model".repeat(1000), b"another".repeat(1000));
+    island.coordinator.seen().files.insert("model".to_owned(), (sent.clone(), 0));
+    for _ in 0..5 {
+        let key = island.run(&job(&island, &stated, 1)).await;
+        let Outcome::Failed { failure, .. } = outcome(&island.coordinator.end(key).await).clone() else {
+            panic!("it must fail")
+        };
+        assert_eq!((failure.fault, failure.code), (Fault::Host, FailureCode::ModelHashMismatch));
+        for hash in [&stated, &sent].map(|bytes| island_cache::digest_of(bytes).to_string()) {
+            assert!(failure.message.contains(&hash), "{failure:?}");
+        }
+        assert!(failure.message.contains("/files/model"), "{failure:?}");
+    }
+    assert_eq!(downloads(&island), 1);
+    let status = island.agent(&["status"]);
+    assert!(status.contains("it is not downloaded again before"), "{status}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,7 +40,7 @@ pub(crate) struct Behavior {
     pub(crate) hops: u32,
     /// Time between chunks.
     pub(crate) pause: Option<Duration>,
-    /// Sends the file's hash with the redirect.
+    /// Sends the file's hash with the redirect, or as the validator without one.
     pub(crate) tells_hash: bool,
     /// Text that changes with the file.
     pub(crate) version: u32,
@@ -273,7 +273,11 @@ fn send(shared: &Shared, name: &str, headers: &HeaderMap) -> Response<Body> {
     }
     let range = headers.get(header::RANGE).filter(|_| !inner.mood.ignores_ranges).and_then(parse_range);
     let edge = if inner.mood.has_edges { inner.seen.requests } else { 0 };
-    let mut answer = Response::builder().header(header::ETAG, format!("\"v{}-{edge}\"", inner.mood.version));
+    let mut validator = format!("\"v{}-{edge}\"", inner.mood.version);
+    if inner.mood.tells_hash && inner.mood.hops == 0 {
+        validator = format!("\"{}\"", Digest::from_bytes(Sha256::digest(&bytes).into()).hex());
+    }
+    let mut answer = Response::builder().header(header::ETAG, validator);
     let part = match range {
         Some((start, _)) if start >= total => {
             let answer = answer.status(StatusCode::RANGE_NOT_SATISFIABLE);

@@ -189,10 +189,50 @@ async fn a_flipped_bit_is_detected_and_the_file_removed() {
     let world = World::new(BIG).await;
     world.hub.set(Behavior { flips: Some(20 << 20), ..Behavior::default() });
     let error = get(&world.cache, &world.artifact).await.expect_err("bad bytes");
-    assert!(matches!(error, GetError::HashMismatch { .. }), "{error}");
+    assert!(matches!(error, GetError::Changed { .. }), "{error}");
     assert!(world.left().is_empty() && world.cache.list().is_empty());
-    world.hub.set(Behavior::default());
+}
+
+#[tokio::test]
+async fn a_file_with_another_hash_is_downloaded_once() {
+    let world = World::new(1 << 20).await;
+    let other = artifact(world.artifact.url.clone(), Some(island_cache::digest_of(b"another file")));
+    let first = get(&world.cache, &other).await.expect_err("it is not what is stated").to_string();
+    assert!(first.contains("/o/r/") || first.contains("hf://o/r"), "{first}");
+    for digest in [world.artifact.sha256, other.sha256] {
+        assert!(first.contains(&digest.expect("stated").to_string()), "{first}");
+    }
+    let (requests, bytes) = (world.hub.requests(), world.hub.bytes());
+    for cache in [world.cache.clone(), Cache::open(config(world.folder.path(), &world.hub)).expect("open")] {
+        let again = get(&cache, &other).await.expect_err("it is refused").to_string();
+        assert_eq!((again, world.hub.requests(), world.hub.bytes()), (first.clone(), requests, bytes));
+        assert_eq!(cache.mismatches().len(), 1);
+    }
     world.assert_had().await;
+}
+
+#[tokio::test]
+async fn a_hash_that_the_hub_states_is_compared_first() {
+    let other =
+        |world: &World| artifact(world.artifact.url.clone(), Some(island_cache::digest_of(b"another file")));
+    let world = World::new(BIG).await;
+    world.hub.set(Behavior { tells_hash: true, ..Behavior::default() });
+    let error = get(&world.cache, &other(&world)).await.expect_err("its validator is another one");
+    assert!(
+        matches!(&error, GetError::Changed { found, .. } if Some(*found) == world.artifact.sha256),
+        "{error}"
+    );
+    assert_eq!(world.hub.requests(), 1, "no further part is requested");
+
+    let world = World::new(BIG).await;
+    world.hub.set(Behavior { hops: 1, tells_hash: true, ..Behavior::default() });
+    let error = get(&world.cache, &other(&world)).await.expect_err("the hub states another one");
+    assert!(
+        matches!(&error, GetError::Changed { found, .. } if Some(*found) == world.artifact.sha256),
+        "{error}"
+    );
+    assert_eq!((world.hub.requests(), world.hub.bytes()), (1, 0), "its redirect is not followed");
+    assert!(world.left().is_empty());
 }
 
 #[tokio::test]
