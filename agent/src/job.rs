@@ -8,6 +8,7 @@ use fail::fail_point;
 use island_cache::Cache;
 use island_daemon::{
     chain::Chain,
+    latest::Latest,
     traces::{Kind, Span},
 };
 use island_protocol::{
@@ -35,7 +36,7 @@ use crate::{
     pool::{ModelKey, Pool},
     report,
     spool::{Spool, SpoolError},
-    worker::{Command, WorkerClaim, WorkerExit, WorkerHandle},
+    worker::{Command, WorkerClaim, WorkerExit, WorkerHandle, WorkerState},
 };
 
 /// Time an engine has to end a cancelled attempt.
@@ -258,6 +259,11 @@ impl JobContext {
             (Err(Broken::Worker { failure, .. }), _) => failure.clone(),
             _ => return,
         };
+        if let WorkerState::Gone(exit) = worker.state().latest()
+            && !exit.may_be_of_this_island()
+        {
+            return;
+        }
         if is_of_the_engine(&failure) || failure.code == FailureCode::RuntimeStalled {
             self.pool.note_failure(cargo, &worker.launch.gpus, Some(key.job_id), &failure.message);
         }
@@ -488,7 +494,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::{identity::Identity, inventory::meter::Sample, policy::Stance, testing, worker::WorkerState};
+    use crate::{identity::Identity, inventory::meter::Sample, policy::Stance, testing};
 
     /// What the task of an attempt uses, over a folder and without a connection.
     async fn context(folder: &Path, assignment: Assignment) -> JobContext {

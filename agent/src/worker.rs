@@ -186,6 +186,15 @@ impl WorkerExit {
         }
     }
 
+    /// Whether it may be the fault of this machine. A process that breaks the limits of its sandbox or the protocol was probably taken over by
+    /// a job.
+    pub fn may_be_of_this_island(&self) -> bool {
+        match self {
+            Self::Exited(Exit::Code(code)) => ![0, EXIT_REFUSED].contains(code),
+            other => other.may_be_of_a_driver(),
+        }
+    }
+
     /// Whether a new worker may succeed.
     pub fn is_worth_a_retry(&self) -> bool {
         let is_final = matches!(
@@ -530,6 +539,16 @@ mod tests {
             WorkerExit::Stopped,
         ];
         assert!(!of_another_cause.iter().any(WorkerExit::may_be_of_a_driver));
+    }
+
+    #[test]
+    fn ends_by_broken_limits_are_not_of_this_island() {
+        let ends = |exit: WorkerExit| exit.may_be_of_this_island();
+        let exited = |code| ends(WorkerExit::Exited(Exit::Code(code)));
+        assert!(ends(WorkerExit::Stalled) && ends(WorkerExit::Exited(Exit::Signal(6))));
+        assert!(exited(1) && exited(EXIT_OUT_OF_MEMORY) && !exited(0) && !exited(EXIT_REFUSED));
+        let broken = [WorkerExit::OutputExceeded, WorkerExit::ProtocolViolated, WorkerExit::ThreadsExceeded];
+        assert!(!broken.into_iter().any(ends) && !ends(WorkerExit::Stopped));
     }
 
     #[test]

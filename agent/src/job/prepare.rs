@@ -179,7 +179,8 @@ impl JobContext {
                 WorkerState::Gone(death) => {
                     tracing::warn!(key = %self.attempt.key(), log = worker.log_tail(), "the worker did not load its model");
                     let failure = death.failure();
-                    if !self.attempt.cancelled().is_cancelled() && super::is_of_the_engine(&failure) {
+                    let counts = death.may_be_of_this_island() && super::is_of_the_engine(&failure);
+                    if counts && !self.attempt.cancelled().is_cancelled() {
                         let cargo = &self.attempt.assignment().cargo;
                         self.pool.note_failure(cargo, &worker.launch.gpus, None, &failure.message);
                     }
