@@ -84,6 +84,11 @@ def run(cargo, text):
     return (run_wasm if cargo["runtime_type"] == "wasm" else run_container)(cargo, text)
 
 
+def refuse(name):
+    """Python reads NaN and Infinity as numbers; Islands fail the job."""
+    raise ValueError(f"{name} is not JSON")
+
+
 def check(cargo):
     """Faults of one example, and how long it took."""
     import jsonschema
@@ -91,7 +96,7 @@ def check(cargo):
     example = cargo["example"]
     jsonschema.Draft202012Validator(cargo["input_schema"]).validate(example["input"])
     code, out, err, seconds = run(cargo, json.dumps(example["input"]))
-    lines = [json.loads(line) for line in out.splitlines()]
+    lines = [json.loads(line, parse_constant=refuse) for line in out.splitlines()]
     results = [line["output"] for line in lines if line["type"] == "result"]
     if code != 0 or len(results) != 1:
         return f"exit code {code}, {len(results)} results\n{out}\n{err}", seconds
