@@ -179,13 +179,22 @@ async fn pages_follow_each_other_by_offset_and_by_the_last_entry() {
 
 /// Otherwise anybody with one credit could fill the disk of a network.
 #[tokio::test]
-async fn the_input_of_a_job_that_never_ran_goes_with_it() {
+async fn a_large_input_of_a_job_that_never_ran_goes() {
     let network = Network::start().await;
     let cancel = async |id: &str| {
         assert_eq!(answer(network.call(Method::DELETE, &format!("/jobs/{id}"))).await.0, 200);
     };
-    let waited = network.submit().await;
+    let submit = async |messages: Value| {
+        let body = json!({"workload": "echo", "input": {"messages": messages}});
+        let (status, body) = answer(network.call(Method::POST, "/jobs").json(&body)).await;
+        assert_eq!(status, 201, "{body}");
+        body["data"]["id"].as_str().expect("id").to_owned()
+    };
+    let waited = submit(json!(["x".repeat(5_000)])).await;
+    let small = submit(json!(["x"])).await;
     cancel(&waited).await;
+    cancel(&small).await;
+    assert_eq!(network.job(&small).await["input"], json!({"messages": ["x"]}));
     let mut island = Island::start(&network).await;
     let ran = network.submit().await;
     let run = island.take().await;

@@ -26,6 +26,9 @@ use crate::{
     },
 };
 
+/// Bytes of an input that is kept in any case: as much as the rest of a job takes.
+const KEPT_INPUT: usize = 4 << 10;
+
 /// The end of a job.
 #[derive(Debug)]
 pub(crate) struct Ending<'a> {
@@ -76,8 +79,7 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     .bind(ending.coordinator.to_string())
     .bind(job.times.placed_at.map(Timestamp::unix_ms))
     .bind(job.times.first_output_at.map(Timestamp::unix_ms))
-    // Nobody has paid for keeping the input of a job that no Island took.
-    .bind(i64::from(job.times.placed_at.is_none() && ending.status != JobStatus::Completed))
+    .bind(i64::from(is_input_dropped(ending)))
     .fetch_optional(&mut *tx)
     .await
     .context("end a job")?;
@@ -130,6 +132,15 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     }
     commit(tx).await?;
     Ok(true)
+}
+
+/// Whether the input is deleted with the end. Nobody has paid for keeping the large input of a job that no Island took; one that failed
+/// may be submitted again.
+fn is_input_dropped(ending: &Ending<'_>) -> bool {
+    let Ending { job, status, .. } = ending;
+    job.times.placed_at.is_none()
+        && matches!(status, JobStatus::Cancelled | JobStatus::Timeout)
+        && to_json(&job.input).len() > KEPT_INPUT
 }
 
 /// What webhooks are sent about the end.
