@@ -149,7 +149,7 @@ fn hint(error: &ClientError) -> Option<String> {
                 "save a key with `island auth login`, or set --api-key or SERVICE_API_KEY"
             }
             "forbidden" => "this key lacks the scope: `island api-keys list` shows what each may do",
-            "workload_not_found" => "`island workloads list` shows every Cargo",
+            "workload_not_found" | "model_not_found" => "`island workloads list` shows every Cargo",
             "job_not_found" => "`island jobs list` shows your jobs",
             "host_not_found" => "`island hosts list` shows every Island",
             "api_key_not_found" => "`island api-keys list` shows your keys",

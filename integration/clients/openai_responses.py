@@ -139,7 +139,9 @@ for gone in (first.id, create("What is one and one?", store=False).id, "resp_x")
         assert error.code == "not_found", error
     else:
         raise AssertionError(f"{gone} was found")
-for wrong in ({"tools": [{"type": "web_search"}]}, {"previous_response_id": first.id}):
+search = [{"type": "web_search"}]
+assert create("What is one and one?", tools=search).output_text, "a tool that is not a function is skipped"
+for wrong in ({"tools": search, "tool_choice": {"type": "web_search"}}, {"previous_response_id": first.id}):
     try:
         create("What?", **wrong)
     except (BadRequestError, UnprocessableEntityError) as error:
