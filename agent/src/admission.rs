@@ -30,6 +30,8 @@ pub struct Supply {
     pub draining: bool,
     /// Whether the engine works here.
     pub has_runtime: bool,
+    /// Why this Island does not run the Cargo for some time, if so.
+    pub withheld: Option<String>,
     /// Jobs here, including queued ones.
     pub jobs: u32,
     /// Maximum number of jobs.
@@ -58,6 +60,10 @@ pub fn admit(demand: &Demand, supply: &Supply) -> Result<(), Refusal> {
     }
     if !supply.has_runtime {
         return refuse(RefusalReason::NoRuntime, "the engine is not available here".into());
+    }
+    if let Some(reason) = &supply.withheld {
+        // Not one of the reasons that last until an owner changes something.
+        return refuse(RefusalReason::Other, reason.clone());
     }
     let weak = supply.sandbox.is_some_and(|level| level < SandboxLevel::Full);
     if weak && !supply.allow_weak_sandbox {
@@ -103,6 +109,7 @@ mod tests {
         Supply {
             draining: false,
             has_runtime: true,
+            withheld: None,
             jobs: 0,
             max_jobs: 4,
             ram_mb: 1000,
@@ -128,6 +135,7 @@ mod tests {
         let cases = [
             (fine(), Supply { draining: true, ..supply() }, RefusalReason::Draining),
             (fine(), Supply { has_runtime: false, ..supply() }, RefusalReason::NoRuntime),
+            (fine(), Supply { withheld: Some("no".into()), ..supply() }, RefusalReason::Other),
             (fine(), Supply { sandbox: Some(SandboxLevel::Partial), ..supply() }, RefusalReason::WeakSandbox),
             (fine(), Supply { jobs: 4, ..supply() }, RefusalReason::NoSlot),
             (Demand { ram_mb: 1001, ..fine() }, supply(), RefusalReason::NoRam),

@@ -70,9 +70,13 @@ pub async fn enroll(config: &Config, show: impl Fn(&str)) -> Result<String, Enro
     })
     .await?;
     let (name, url) = (&enrollment.name, &enrollment.api_url);
-    let next = if StateLock::is_held(state) { "" } else { START };
+    let next = if StateLock::is_held(state) { TAKEN_OVER } else { START };
     Ok(format!("{name} ({}) now belongs to your account at {url}.\n{next}", identity.host_id()))
 }
+
+/// What happens after an enrollment if an agent runs.
+const TAKEN_OVER: &str = "The running agent starts there within seconds, unless its settings name another coordinator, which \
+                          `island-agent status` then states.\n";
 
 /// What is left to do after an enrollment if no agent runs.
 const START: &str =

@@ -418,7 +418,7 @@ impl Pool {
         artifacts: &BTreeMap<String, PathBuf>,
         granted: Granted,
     ) -> Result<Arc<WorkerHandle>, AcquireError> {
-        let binary = self.runtimes.binary(cargo, &self.cards()).map_err(AcquireError::NoRuntime)?;
+        let binary = self.runtimes.binary(cargo).map_err(AcquireError::NoRuntime)?;
         let instance = InstanceId(uuid::Uuid::new_v4());
         let dir = self.config.dir.join(short_name(instance));
         let launch = Launch {

@@ -98,6 +98,12 @@ impl Runtimes {
         self.withholding.reason(&Place { engine: engine.to_owned(), gpu }, cargo.map(|cargo| &cargo.slug))
     }
 
+    /// Why a Cargo is run on none of these GPUs nor on the processor for some time, after failures of this Island.
+    pub fn withheld_for(&self, cargo: &CargoSpec, cards: &[Card]) -> Option<String> {
+        let runs_on_gpus = || cargo.required_vram_mb > 0 && !self.gpus_for(cargo, cards).is_empty();
+        self.withheld(name_for(cargo), None, Some(cargo)).filter(|_| !runs_on_gpus())
+    }
+
     /// Notes how many GPUs each engine lists; returns whether one lists fewer than before, though the machine has the same ones.
     fn have_lost_gpus(&self, engines: &Engines, gpus_changed: bool) -> bool {
         let mut most = self.most_gpus.lock();
@@ -119,13 +125,11 @@ impl Runtimes {
         self.own.clone()
     }
 
-    /// Returns the program that runs a Cargo on a machine with these GPUs, or the reason why none can.
-    pub fn binary(&self, cargo: &CargoSpec, cards: &[Card]) -> Result<PathBuf, String> {
+    /// Returns the program that runs a Cargo, or the reason why none can.
+    pub fn binary(&self, cargo: &CargoSpec) -> Result<PathBuf, String> {
         let name = name_for(cargo);
-        let runs_on_gpus = || cargo.required_vram_mb > 0 && !self.gpus_for(cargo, cards).is_empty();
-        let withheld = self.withheld(name, None, Some(cargo)).filter(|_| !runs_on_gpus());
         match self.engines.read().get(name) {
-            Some(Ok(engine)) => withheld.map_or_else(|| Ok(engine.binary.clone()), Err),
+            Some(Ok(engine)) => Ok(engine.binary.clone()),
             Some(Err(reason)) => Err(reason.clone()),
             None if name == SIMULATED => {
                 Err("the scripted engine is not offered (setting `simulated`)".to_owned())
@@ -146,7 +150,7 @@ impl Runtimes {
 
     /// Returns the program that derives files for a Cargo, with its engine's version.
     pub fn deriver(&self, cargo: &CargoSpec) -> Result<derived::Engine, String> {
-        let binary = self.binary(cargo, &[])?;
+        let binary = self.binary(cargo)?;
         let version = match self.engines.read().get(cargo.runtime_type.as_str()) {
             Some(Ok(engine)) => engine.report.version.clone(),
             _ => String::new(),
@@ -356,8 +360,8 @@ mod tests {
             );
         }
         let mut cargo = testing::assignment(1, 1).cargo;
-        assert!(runtimes.binary(&cargo, &[]).is_err(), "the scripted engine is not offered");
+        assert!(runtimes.binary(&cargo).is_err(), "the scripted engine is not offered");
         cargo.engine = serde_json::Value::Null;
-        assert!(runtimes.binary(&cargo, &[]).is_ok());
+        assert!(runtimes.binary(&cargo).is_ok());
     }
 }

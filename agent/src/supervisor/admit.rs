@@ -43,10 +43,11 @@ impl Supervisor {
             ram_mb: memory.ram_mb,
             vram: memory.vram,
         };
-        let binary = pool.runtimes().binary(&assignment.cargo, &pool.cards());
+        let binary = pool.runtimes().binary(&assignment.cargo);
         let supply = Supply {
             draining: !self.accepts_work(),
             has_runtime: binary.is_ok(),
+            withheld: pool.runtimes().withheld_for(&assignment.cargo, &pool.cards()),
             jobs,
             max_jobs: self.parts.max_jobs,
             ram_mb: headroom_left.ram_mb,

@@ -112,7 +112,7 @@ async fn a_driver_that_hangs_at_first_costs_only_its_gpus() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_driver_that_crashes_or_hangs_later_is_opened_again() {
+async fn a_driver_that_crashes_or_hangs_is_opened_again() {
     let driver = Driver::that("crash");
     let island = Island::by(driver.agent()).await;
     runs_a_job(&island).await;

@@ -66,11 +66,12 @@ async fn a_running_agent_takes_over_a_new_enrollment() {
         let mut enroll = command(&["enroll", "--coordinator", &coordinator.url]);
         let ran = enroll.env("ISLAND_AGENT_API_KEY", "ak_test").output().expect("run island-agent");
         assert!(ran.status.success(), "{ran:?}");
+        String::from_utf8(ran.stdout).expect("text")
     };
-    enroll(&first);
+    assert!(enroll(&first).contains("No agent runs on this machine"));
     let agent = Running::of(command(&["run"]));
     first.wait("registration", |seen| seen.registers.last().map(|_| ())).await;
-    enroll(&second);
+    assert!(enroll(&second).contains("The running agent starts there"));
     second.wait("registration", |seen| seen.registers.last().map(|_| ())).await;
     let status = || command(&["status"]).output().expect("run island-agent");
     wait_for("the status of the second", || {
@@ -82,7 +83,7 @@ async fn a_running_agent_takes_over_a_new_enrollment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn settings_that_name_another_coordinator_are_reported() {
+async fn settings_that_name_another_coordinator_are_noted() {
     let island = Island::start().await;
     let other = Coordinator::start(&island.nats.url(), 30_000, 3_600_000).await;
     let mut enroll = Command::new(AGENT);

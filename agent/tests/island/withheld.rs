@@ -90,7 +90,7 @@ async fn a_cargo_whose_workers_end_is_refused() {
         assert_eq!(failure(&island.coordinator.end(job.key).await).0, Fault::Host);
     }
     let refusal = refusal.expect("it is refused after some failures");
-    assert_eq!(refusal.reason, RefusalReason::NoRuntime);
+    assert_eq!(refusal.reason, RefusalReason::Other);
     assert!(refusal.message.contains("withheld after repeated failures"), "{refusal:?}");
     assert!(simulated(&island.coordinator.seen()).is_some_and(|engine| engine.available));
     let key = island.run(&assignment(json!({"prompt": "b", "max_tokens": 3}))).await;
