@@ -51,15 +51,15 @@ pub(crate) struct SchemaViolation {
 impl Cargo {
     /// Names what its jobs run: the publication, or a digest of engine, files and schemas. Prices and limits are not part of it.
     pub(crate) fn version(&self) -> &str {
-        self.version.get_or_init(|| match &self.entry.published {
-            Some(published) => published.publication.to_string(),
-            None => {
-                let CargoSpec { runtime_type, onnx_task_type, artifacts, engine, .. } = self.spec.as_ref();
-                let schemas = (&self.input_schema, &self.output_schema);
-                let parts = serde_json::json!([runtime_type, onnx_task_type, artifacts, engine, schemas]);
-                // Longer than an id of a publication.
-                HEXLOWER.encode(&Sha256::digest(parts.to_string())[..20])
+        self.version.get_or_init(|| {
+            if let Some(published) = &self.entry.published {
+                return published.publication.to_string();
             }
+            let CargoSpec { runtime_type, onnx_task_type, artifacts, engine, .. } = self.spec.as_ref();
+            let schemas = (&self.input_schema, &self.output_schema);
+            let parts = serde_json::json!([runtime_type, onnx_task_type, artifacts, engine, schemas]);
+            // Longer than an id of a publication.
+            HEXLOWER.encode(&Sha256::digest(parts.to_string())[..20])
         })
     }
 

@@ -766,14 +766,12 @@ impl Machine {
             return self.fail(failure, claimed, notice, step);
         }
         let failure = Failure::of_host(FailureCode::InvalidOutput, violation);
-        match self.violator {
+        if self.violator.is_some() {
             // A second Island has the same: neither is to blame.
-            Some(_) => self.fail(failure, claimed, notice, step),
-            None => {
-                self.violator = host;
-                self.retry_or_fail(failure, claimed, notice, step);
-            }
+            return self.fail(failure, claimed, notice, step);
         }
+        self.violator = host;
+        self.retry_or_fail(failure, claimed, notice, step);
     }
 
     /// Requeues the job after a failed attempt, or fails it. Counts the failure against its Island.

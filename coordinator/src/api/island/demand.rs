@@ -7,6 +7,7 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
     execution::Context,
+    fleet::IslandSummary,
     placement::{self, Selection},
     storage::{
         StoreError,
@@ -77,7 +78,7 @@ fn is_servable(context: &Context, waiting: &WaitingJobs, now: Instant) -> bool {
     let selection =
         Selection { account: Some(*account), preferences: preferences.clone(), ..Selection::default() };
     let snapshot = context.fleet.snapshot(now);
-    let mut islands = snapshot.islands.iter().filter_map(|island| island.profile());
+    let mut islands = snapshot.islands.iter().filter_map(IslandSummary::profile);
     islands.any(|island| selection.allows(&island) && placement::able(&cargo.spec, &island).is_ok())
 }
 
