@@ -26,8 +26,8 @@ const MAX_LAYER_CHARS: usize = 300;
 const WINDOW: Duration = Duration::from_secs(1);
 /// Frames without output of a job that a worker may send in that time. Loading reports most of them, up to one for each tensor.
 const MAX_FRAMES: u64 = 10_000;
-/// Bytes of events that count as one frame more.
-const FRAME_BYTES: u64 = 16 << 10;
+/// Bytes of events that count as one frame more: 40 MB in a second are more than three of the largest results, and less than a slow machine reads.
+const FRAME_BYTES: u64 = 4 << 10;
 
 /// Jobs at once: what the worker offers, at most what it was launched with.
 pub(super) fn slots(launch: &Launch, reported: u32) -> u32 {

@@ -1110,14 +1110,16 @@ impl World {
                     running.log.append_end(end);
                 }
             }
-            Effect::ReportFile { .. } => {}
             Effect::CountLoss(_) => self.check_offered(index, job),
             Effect::RecordStart { key, .. } => {
                 // Such writes wait for others.
                 let delay = self.rng.random_range(0..500);
                 self.after(delay, Event::RecordStart { coordinator: index, life, key });
             }
-            Effect::Accepted | Effect::CreditKarma { .. } | Effect::Compare { .. } => {}
+            Effect::Accepted
+            | Effect::CreditKarma { .. }
+            | Effect::Compare { .. }
+            | Effect::ReportFile { .. } => {}
         }
     }
 
