@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_changed_file_of_its_cargo_is_requested() {
         let mut table = Table::default();
-        let [old, new, found] = [b"old", b"new", b"fnd"].map(|bytes| digest_of(bytes));
+        let [old, new, found] = [b"old", b"new", b"got"].map(|bytes| digest_of(bytes));
         table.note("a", old, found, 0);
         assert!(table.refused("a", old, 1).is_some());
         assert!(table.refused("a", new, 1).is_none(), "the catalogue was corrected");
