@@ -74,7 +74,7 @@ pub async fn enroll(config: &Config, show: impl Fn(&str)) -> Result<String, Enro
     Ok(format!("{name} ({}) now belongs to your account at {url}.\n{next}", identity.host_id()))
 }
 
-/// What happens after an enrollment if an agent runs.
+/// Effect of an enrollment on an agent that runs.
 const TAKEN_OVER: &str = "The running agent starts there within seconds, unless its settings name another coordinator, which \
                           `island-agent status` then states.\n";
 

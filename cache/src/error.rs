@@ -67,7 +67,7 @@ pub enum GetError {
     /// The file at its address has another hash than its Cargo states, as it was downloaded or as its server states.
     #[error("the file {file} has the hash {found}, not {expected}")]
     Changed {
-        /// Its address, without parameters.
+        /// Address of the file, without parameters.
         file: String,
         /// The digest in the artifact.
         expected: Digest,

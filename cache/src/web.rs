@@ -132,7 +132,7 @@ pub enum WebError {
         /// Status of the answer, and the part that it names.
         answered: String,
     },
-    /// It states another hash of the file than the expected one. No byte of the file was read.
+    /// The server states another hash of the file than the expected one. No byte of the file was read.
     #[error("{host} states the hash {stated} of the file")]
     Hash {
         /// The server.

@@ -1,4 +1,4 @@
-//! What clients and their jobs get when a coordinator stops before their replies are complete.
+//! Ends of replies and jobs when a coordinator stops before the replies are complete.
 
 use island_protocol::job::FailureCode;
 use reqwest::{Method, RequestBuilder};

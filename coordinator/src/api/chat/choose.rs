@@ -22,7 +22,7 @@ const MAX_NAME: usize = 100;
 
 /// The Cargos to try, the preferred one first. Never empty.
 ///
-/// One name means what [`choice::choose`] makes of it, unless it was meant for a certain model and is not its name. Of several names those
+/// A single name is resolved by [`choice::choose`], unless it was meant for a certain model and is not its name. Of several names those
 /// that the catalogue does not know are left out.
 pub(in crate::api) fn candidates(
     api: &Api,

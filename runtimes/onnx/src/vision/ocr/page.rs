@@ -31,7 +31,7 @@ const LONGEST: f32 = 960.0;
 const STEP: f32 = 32.0;
 /// Height of the recognizer's input in pixels, if its graph states none.
 const LINE_HEIGHT: u32 = 48;
-/// Its minimum width, if its graph states none.
+/// Minimum width of the input, if the graph states none.
 const LEAST_WIDTH: f32 = 320.0;
 /// Its maximum width; longer lines are squeezed.
 const MAX_WIDTH: f32 = 4096.0;
