@@ -1,10 +1,8 @@
 //! Ends of jobs whose payments all go to one account, as those of a large owner's Islands, against payments to many.
 
 use anyhow::Result;
-use island_coordinator::{
-    config::Database,
-    storage::{Store, measure},
-};
+use island_coordinator_domain::config::Database;
+use island_coordinator_storage::{Store, measure};
 
 use crate::report::{Better, Report};
 

@@ -12,31 +12,39 @@ use tokio::{net::TcpListener, sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{
-    api::{self, Api, FabricAccess, Rules, Stops, batches::Batches, metrics::Sources},
-    catalogue::{Catalogue, CatalogueError},
-    clock::Clock,
-    clock_gap,
-    config::{Config, Console, Jobs, Otlp},
-    deferred_writes::DeferredWrites,
-    execution::{Context, Execution, inbox::Inbox},
-    fabric::{
-        keys::{FabricKeys, KeysError},
-        link::{Link, LinkError},
-    },
-    fleet::Fleet,
-    lease::LeaseTimeouts,
-    maintenance::{Counting, Maintenance, Revocations},
-    metrics::{self, Metrics},
-    network::Network,
+use crate::clock_gap;
+use island_coordinator_api as api;
+use island_coordinator_api::{
+    Api, FabricAccess, Rules, Stops,
+    batches::Batches,
+    metrics::Sources,
     oidc::Provider,
     server::{self, Certificate, CertificateError, Port},
-    storage::{
-        Store, StoreError,
-        file_lock::{FileLock, LockError},
-        host, workload,
-    },
+};
+use island_coordinator_domain::{
+    catalogue::{Catalogue, CatalogueError},
+    clock::Clock,
+    config::{Config, Console, Jobs, Otlp},
+    fleet::Fleet,
+    lease::LeaseTimeouts,
+    metrics::{self, Metrics},
+};
+use island_coordinator_execution::{
+    Context, Execution,
+    deferred_writes::DeferredWrites,
+    inbox::Inbox,
+    maintenance::{Counting, Maintenance, Revocations},
+    network::Network,
     webhooks::{self, Webhooks},
+};
+use island_coordinator_fabric::{
+    keys::{FabricKeys, KeysError},
+    link::{Link, LinkError},
+};
+use island_coordinator_storage::{
+    Store, StoreError,
+    file_lock::{FileLock, LockError},
+    host, workload,
 };
 
 /// Maximum time to wait for a fabric that is starting.

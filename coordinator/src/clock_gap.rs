@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::fabric::link::Link;
+use island_coordinator_fabric::link::Link;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// After a longer gap every lease is given its whole duration again.

@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use island_daemon::{config, telemetry};
 use serde::Serialize;
 
-use crate::config::Config;
+use island_coordinator_domain::config::Config;
 
 /// Prefix of environment variables that are settings.
 pub const ENV_PREFIX: &str = "ISLAND_COORDINATOR_";
@@ -163,7 +163,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 fn check(config: &Config) -> anyhow::Result<ExitCode> {
     let settings = &config.catalogue;
-    let catalogue = crate::catalogue::Catalogue::pinned(settings)?;
+    let catalogue = island_coordinator_domain::catalogue::Catalogue::pinned(settings)?;
     print(&format!("the configuration is valid; the catalogue has {} Cargos\n", catalogue.iter().count()));
     Ok(ExitCode::SUCCESS)
 }

@@ -4,27 +4,13 @@ use std::{fmt::Write as _, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Subcommand;
-use island_protocol::{
-    api::admin::AdminAction,
-    credits::MicroCredits,
-    ids::{AccountId, ApiKeyId},
-    time::Timestamp,
-};
-use uuid::Uuid;
+use island_protocol::{credits::MicroCredits, ids::AccountId};
 
 use super::print;
-use crate::{
-    clock::Clock,
-    config::Config,
-    secret,
-    storage::{
-        Store, StoreError,
-        account::{self, Account},
-        audit::{self, Action, Subject},
-        commit,
-        key::{self, StoredKey},
-        ledger, progress,
-    },
+use island_coordinator_domain::{clock::Clock, config::Config};
+use island_coordinator_storage::{
+    Store, account, commit, ledger, progress,
+    setup::{create_account, create_key},
 };
 
 /// Commands of `admin`.
@@ -110,58 +96,6 @@ async fn check_books(store: Store) -> anyhow::Result<ExitCode> {
     store.close().await;
     print(&format!("{audit}\n"));
     Ok(if audit == ledger::Audit::SOUND { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Creates an account with credits in one transaction.
-pub async fn create_account(
-    store: &Store,
-    email: &str,
-    operator: bool,
-    credits: MicroCredits,
-    now: Timestamp,
-) -> anyhow::Result<AccountId> {
-    anyhow::ensure!(email.contains('@') && email.len() <= 254, "{email:?} is not an e-mail address");
-    let id = AccountId(Uuid::now_v7());
-    let account = Account { id, email: email.to_owned(), operator, created_at: now };
-    let mut tx = store.begin().await?;
-    let inserted = account::insert_with_credits(&mut tx, &account, credits).await;
-    inserted.map_err(|error| taken(error, email))?;
-    let amount = (credits > MicroCredits::ZERO).then_some(credits);
-    audit::insert(&mut tx, &here(AdminAction::CreateAccount, id, None, amount), now).await?;
-    commit(tx).await?;
-    Ok(id)
-}
-
-fn taken(error: StoreError, email: &str) -> anyhow::Error {
-    if error.is_duplicate() { anyhow::anyhow!("{email} has an account already") } else { error.into() }
-}
-
-/// Creates a key and returns the secret, which is not stored.
-pub async fn create_key(
-    store: &Store,
-    account: AccountId,
-    name: &str,
-    now: Timestamp,
-) -> anyhow::Result<String> {
-    anyhow::ensure!(account::get(store.reader(), account).await?.is_some(), "there is no account {account}");
-    let new = secret::new_key();
-    let stored = StoredKey::unlimited(account, name, &new, now);
-    let mut tx = store.begin().await?;
-    key::insert(&mut tx, &stored).await?;
-    audit::insert(&mut tx, &here(AdminAction::CreateKey, account, Some(stored.id), None), now).await?;
-    commit(tx).await?;
-    Ok(new.secret)
-}
-
-/// An action of this machine's administrator, for the audit log.
-fn here(
-    action: AdminAction,
-    account: AccountId,
-    api_key: Option<ApiKeyId>,
-    amount: Option<MicroCredits>,
-) -> Action<'static> {
-    let subject = api_key.map_or(Subject::Account, Subject::Key);
-    Action { actor: None, kind: action, account, subject, amount, reason: "" }
 }
 
 /// The account with this id or e-mail address.

@@ -3,7 +3,8 @@
 use std::{path::Path, process::ExitCode};
 
 use super::print;
-use crate::{config::Config, storage::backup};
+use island_coordinator_domain::config::Config;
+use island_coordinator_storage::backup;
 
 /// Backs up the database while coordinators use it.
 pub(super) async fn back_up(config: &Config, file: &Path) -> anyhow::Result<ExitCode> {

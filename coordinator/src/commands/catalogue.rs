@@ -19,11 +19,11 @@ use island_protocol::{
 };
 
 use super::print;
-use crate::{
+use hub::Hub;
+use island_coordinator_domain::{
     catalogue::{Cargo, Catalogue, pins::Pins},
     config::Config,
 };
-use hub::Hub;
 
 /// Commands of `catalogue`.
 #[derive(Debug, Subcommand)]

@@ -16,11 +16,11 @@ use serde_json::{Map, Value, json};
 use toml_edit::{DocumentMut, Item, Table};
 
 use super::{ENV_PREFIX, Settings, overlay, print};
-use crate::{
+use island_coordinator_domain::{
     clock::Clock,
     config::{Config, NodeName, PublicUrl, RouteAddress},
-    fabric,
 };
+use island_coordinator_fabric as fabric;
 
 /// File of settings, unless `--config` names one.
 const CONFIG_FILE: &str = "coordinator.toml";

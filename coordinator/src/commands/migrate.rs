@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use crate::{config::Config, storage::Store};
+use island_coordinator_domain::config::Config;
+use island_coordinator_storage::Store;
 
 /// Migrates the database.
 pub(super) async fn run(config: &Config) -> anyhow::Result<ExitCode> {

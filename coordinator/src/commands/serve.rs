@@ -5,11 +5,8 @@ use std::{process::ExitCode, time::Duration};
 use island_daemon::{lifecycle::Lifecycle, notify};
 
 use super::print;
-use crate::{
-    app::{App, FAREWELL},
-    clock::Clock,
-    config::Config,
-};
+use crate::app::{App, FAREWELL};
+use island_coordinator_domain::{clock::Clock, config::Config};
 
 /// Serves until a signal arrives. The address is printed when the server accepts connections, as the only line on
 /// standard output.

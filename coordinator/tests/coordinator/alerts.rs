@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use island_coordinator::clock::Clock;
+use island_coordinator_domain::clock::Clock;
 use island_protocol::{FABRIC_VERSION, ids::HostId, subjects::HostTopic};
 use nkeys::KeyPair;
 use reqwest::StatusCode;

@@ -2,7 +2,7 @@
 
 use std::{os::unix::fs::PermissionsExt as _, path::Path, process::Output, time::Duration};
 
-use island_coordinator::config::{Config, Database};
+use island_coordinator_domain::config::{Config, Database};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 use tokio::process::Command;

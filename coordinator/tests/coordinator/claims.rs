@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use island_coordinator::clock::Clock;
+use island_coordinator_domain::clock::Clock;
 use island_protocol::{
     api::claim::{Claim, ClaimVerb},
     ids::{AccountId, HostId, Nonce},

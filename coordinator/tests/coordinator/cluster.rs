@@ -2,7 +2,8 @@
 
 use std::{fs, time::Duration};
 
-use island_coordinator::{app::App, clock::Clock};
+use island_coordinator::app::App;
+use island_coordinator_domain::clock::Clock;
 use island_protocol::{api::claim::ClaimVerb, subjects::JOB_EVENTS_STREAM};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};

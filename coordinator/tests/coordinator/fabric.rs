@@ -2,7 +2,7 @@
 
 use async_nats::ConnectOptions;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use island_coordinator::clock::Clock;
+use island_coordinator_domain::clock::Clock;
 use island_protocol::{
     api::{WatchCredentials, claim::ClaimVerb},
     event::AttemptEvent,

@@ -39,7 +39,7 @@ async fn renewals_of_made_up_islands_cost_no_lease() {
     let run = island.take().await;
     let flooder = Island::start(&network).await;
     let made_up = || {
-        let sent_at = island_coordinator::clock::Clock::System.now();
+        let sent_at = island_coordinator_domain::clock::Clock::System.now();
         let (host_id, instance) = (HostId(Uuid::new_v4()), InstanceId(Uuid::new_v4()));
         let renewal = LeaseRenewal { v: FABRIC_VERSION, host_id, instance, jobs: Vec::new(), sent_at };
         serde_json::to_vec(&renewal).expect("json").into()

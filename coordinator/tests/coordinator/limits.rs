@@ -212,7 +212,7 @@ async fn the_slots_of_a_killed_coordinator_expire() {
     let pool = crate::support::database::connect(&settings).await;
     let leases: Vec<i64> =
         sqlx::query_scalar("SELECT expires_at FROM stream_slots").fetch_all(&pool).await.expect("rows");
-    let now = island_coordinator::clock::Clock::System.now().unix_ms();
+    let now = island_coordinator_domain::clock::Clock::System.now().unix_ms();
     assert_eq!(leases.len(), 2);
     assert!(leases.iter().all(|end| *end <= now + 30_000), "at most 30 s from their last renewal");
     sqlx::query("UPDATE stream_slots SET expires_at = $1")

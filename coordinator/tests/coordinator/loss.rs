@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use island_coordinator::storage::Store;
+use island_coordinator_storage::Store;
 use island_protocol::{
     api::{HostCredentials, claim::ClaimVerb},
     event::AttemptEvent,
@@ -467,7 +467,7 @@ async fn a_step_of_the_coordinators_clock_loses_no_lease() {
     // A new job is assigned with a time that the Island accepts.
     network.submit().await;
     let sent_at = island.take().await.sent_at;
-    let age_ms = island_coordinator::clock::Clock::System.now().unix_ms() - sent_at.unix_ms();
+    let age_ms = island_coordinator_domain::clock::Clock::System.now().unix_ms() - sent_at.unix_ms();
     assert!(age_ms.abs() < island_protocol::fabric::SIGNATURE_WINDOW_MS, "{age_ms}");
     steps("0");
     assert_eq!(network.job(&id).await["output"], "a");
@@ -496,7 +496,7 @@ async fn a_coordinator_that_started_while_its_clock_was_wrong_assigns_jobs() {
         island.try_stay(None, 0).await;
         let id = network.submit().await;
         let run = island.take().await;
-        let age_ms = island_coordinator::clock::Clock::System.now().unix_ms() - run.sent_at.unix_ms();
+        let age_ms = island_coordinator_domain::clock::Clock::System.now().unix_ms() - run.sent_at.unix_ms();
         assert!(age_ms.abs() < island_protocol::fabric::SIGNATURE_WINDOW_MS, "{ms}: {age_ms}");
         island.end(run.key, run.first_event, completed(1, 1)).await;
         assert_eq!(network.job(&id).await["status"], "completed");

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use island_coordinator::config::Tls;
+use island_coordinator_domain::config::Tls;
 use island_protocol::{event::AttemptEvent, ids::InstanceId};
 use island_testing::port::free_port;
 use reqwest::{Method, StatusCode};

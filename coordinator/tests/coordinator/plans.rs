@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-use island_coordinator::config::Database;
+use island_coordinator_domain::config::Database;
 use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::{AnyPool, AssertSqlSafe, Executor as _, Row as _};
@@ -100,7 +100,7 @@ async fn no_request_reads_all_jobs_or_all_of_the_ledger() {
     match &server {
         Some(server) => {
             let url = Some(server.database().parse().expect("a URL"));
-            let change = |config: &mut island_coordinator::config::Config| {
+            let change = |config: &mut island_coordinator_domain::config::Config| {
                 config.database = Database { url, connections: 6, ..config.database.clone() };
             };
             networks.push(Network::start_with(change).await);

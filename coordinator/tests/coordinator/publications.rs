@@ -228,7 +228,7 @@ async fn what_is_served_survives_a_restart_and_a_backup() {
     succeeds(&network.config, &network.path(""), &["backup", file.to_str().expect("text")]).await;
     network.down().await;
     network.config.database =
-        island_coordinator::config::Database { path: network.path("other.db"), ..Default::default() };
+        island_coordinator_domain::config::Database { path: network.path("other.db"), ..Default::default() };
     succeeds(&network.config, &network.path(""), &["restore", file.to_str().expect("text")]).await;
     network.up().await;
     assert!(entry(&network, "my-model").await.is_some());

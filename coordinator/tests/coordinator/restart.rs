@@ -2,10 +2,8 @@
 
 use std::{io::ErrorKind, time::Duration};
 
-use island_coordinator::{
-    app::{App, BuildError},
-    clock::Clock,
-};
+use island_coordinator::app::{App, BuildError};
+use island_coordinator_domain::clock::Clock;
 use island_daemon::chain::Chain;
 use island_testing::port::free_port;
 use reqwest::Method;

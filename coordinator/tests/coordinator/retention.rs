@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::AtomicI64},
 };
 
-use island_coordinator::clock::Clock;
+use island_coordinator_domain::clock::Clock;
 use island_testing::port::free_port;
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, net::Ipv4Addr};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use island_coordinator::config::{Config, Oidc};
+use island_coordinator_domain::config::{Config, Oidc};
 use island_testing::{oidc::Provider, port::free_port};
 use reqwest::{Client, Method, Url, redirect::Policy};
 use serde_json::{Value, json};

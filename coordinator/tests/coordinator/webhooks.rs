@@ -17,7 +17,7 @@ use axum::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, Mac as _};
-use island_coordinator::config::Config;
+use island_coordinator_domain::config::Config;
 use island_protocol::time::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};

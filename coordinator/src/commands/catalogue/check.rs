@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::{io::AsyncWriteExt as _, process::Command};
 
 use super::{chosen, print};
-use crate::{
+use island_coordinator_domain::{
     catalogue::{Cargo, Catalogue},
     config::Config,
 };

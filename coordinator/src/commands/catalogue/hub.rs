@@ -12,7 +12,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::online::Listed;
-use crate::catalogue::pins::Pin;
+use island_coordinator_domain::catalogue::pins::Pin;
 
 /// The default hub.
 pub(super) const PUBLIC: &str = "https://huggingface.co";

@@ -9,7 +9,7 @@ use island_protocol::{
 };
 
 use super::{chosen, hub::Hub, print};
-use crate::{catalogue::Catalogue, config::Config};
+use island_coordinator_domain::{catalogue::Catalogue, config::Config};
 
 /// The revision that an address without one means.
 const MAIN: &str = "main";

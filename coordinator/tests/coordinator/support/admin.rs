@@ -1,10 +1,7 @@
 //! What operators send.
 
-use island_coordinator::{
-    clock::Clock,
-    commands::admin::{create_account, create_key},
-    storage::Store,
-};
+use island_coordinator_domain::clock::Clock;
+use island_coordinator_storage::{setup::{create_account, create_key}, Store};
 use island_protocol::credits::MicroCredits;
 use reqwest::{Method, RequestBuilder};
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::OnceLock};
 
-use island_coordinator::config::Database;
+use island_coordinator_domain::config::Database;
 use sqlx::AnyPool;
 
 use super::postgres::{MISSING, Server};

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use async_nats::{Client, ConnectOptions, HeaderMap, Message, Request, Subscriber};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::StreamExt as _;
-use island_coordinator::clock::Clock;
+use island_coordinator_domain::clock::Clock;
 use island_protocol::{
     FABRIC_VERSION,
     api::{

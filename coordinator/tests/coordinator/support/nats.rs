@@ -8,7 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use island_coordinator::{config::NatsSettings, fabric::init::init};
+use island_coordinator_domain::config::NatsSettings;
+use island_coordinator_fabric::init::init;
 use island_protocol::time::Timestamp;
 use island_testing::port::free_port;
 

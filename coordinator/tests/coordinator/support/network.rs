@@ -3,13 +3,9 @@
 use std::{fs, path::PathBuf};
 
 use async_nats::{ConnectOptions, jetstream};
-use island_coordinator::{
-    app::App,
-    clock::Clock,
-    commands::admin::{create_account, create_key},
-    config::Config,
-    storage::Store,
-};
+use island_coordinator::app::App;
+use island_coordinator_domain::{clock::Clock, config::Config};
+use island_coordinator_storage::{setup::{create_account, create_key}, Store};
 use island_protocol::{credits::MicroCredits, ids::AccountId};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use island_coordinator::config::Config;
+use island_coordinator_domain::config::Config;
 
 use super::soon;
 

@@ -1,0 +1,61 @@
+//! `GET /admin/accounts/:id/api-keys` and `POST /admin/api-keys/:id/revoke`.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use island_protocol::{
+    api::{
+        Data,
+        admin::AdminAction,
+        key::{KeyView, RevokedKey},
+    },
+    ids::ApiKeyId,
+    problem::Code,
+};
+
+use super::{named, reason};
+use crate::{Api, ApiError, auth::Operator, body, segment::Segment};
+use island_coordinator_storage::{
+    audit::{self, Action, Subject},
+    commit,
+    key::{self, Revoked},
+};
+
+/// The keys of an account that are not revoked, oldest first.
+pub(crate) async fn list(
+    State(api): State<Arc<Api>>,
+    Operator(_): Operator,
+    account: Segment,
+) -> Result<Json<Data<Vec<KeyView>>>, ApiError> {
+    let account = named(&api, account).await?.id;
+    let context = api.execution.context();
+    let data = key::list(context.store.reader(), account, context.clock.now()).await?;
+    Ok(Json(Data { data }))
+}
+
+/// Revokes a key of any account.
+pub(crate) async fn revoke(
+    State(api): State<Arc<Api>>,
+    Operator(operator): Operator,
+    Segment(id): Segment,
+    body: body::Json,
+) -> Result<Json<Data<RevokedKey>>, ApiError> {
+    let reason = reason(body)?;
+    let unknown = || ApiError::new(Code::ApiKeyNotFound, "there is no such API key");
+    let id: ApiKeyId = id.parse().map_err(|_| unknown())?;
+    let context = api.execution.context();
+    let account = key::account_of(context.store.reader(), id).await?.ok_or_else(unknown)?;
+    let revoked_at = context.clock.now();
+    let mut tx = context.store.begin_locked([account]).await?;
+    // Every key may revoke itself.
+    if key::revoke(&mut tx, account, id, id, revoked_at).await? != Revoked::Yes {
+        return Err(unknown());
+    }
+    let action = Action {
+        subject: Subject::Key(id),
+        ..Action::on_account(operator.account, AdminAction::RevokeKey, account, &reason)
+    };
+    audit::insert(&mut tx, &action, revoked_at).await?;
+    commit(tx).await?;
+    Ok(Json(Data { data: RevokedKey { id, revoked_at } }))
+}

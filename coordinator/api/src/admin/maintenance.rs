@@ -1,0 +1,52 @@
+//! `POST /admin/maintenance/start` and `/end`.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use island_protocol::{
+    api::{Data, admin::AdminAction, network::NetworkNotices},
+    ids::AccountId,
+};
+
+use super::{reason, record};
+use crate::{Api, ApiError, auth::Operator, body};
+use island_coordinator_storage::{commit, network};
+
+type Answer = Result<Json<Data<NetworkNotices>>, ApiError>;
+
+/// Accepts no new jobs, at every coordinator within seconds. Those that were accepted go on.
+pub(crate) async fn start(
+    State(api): State<Arc<Api>>,
+    Operator(operator): Operator,
+    body: body::Json,
+) -> Answer {
+    change(&api, operator.account, body, AdminAction::StartMaintenance).await
+}
+
+/// Accepts jobs again.
+pub(crate) async fn end(
+    State(api): State<Arc<Api>>,
+    Operator(operator): Operator,
+    body: body::Json,
+) -> Answer {
+    change(&api, operator.account, body, AdminAction::EndMaintenance).await
+}
+
+/// What changes nothing is not recorded.
+async fn change(api: &Arc<Api>, operator: AccountId, body: body::Json, kind: AdminAction) -> Answer {
+    let reason = reason(body)?;
+    let context = api.execution.context();
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
+    let is_changed = if kind == AdminAction::StartMaintenance {
+        network::start_maintenance(&mut tx, &reason, now).await?
+    } else {
+        network::end_maintenance(&mut tx).await?
+    };
+    if is_changed {
+        record(&mut tx, operator, kind, "", None, &reason, now).await?;
+    }
+    commit(tx).await?;
+    api.network.refresh().await?;
+    Ok(Json(Data { data: api.network.view(now) }))
+}

@@ -1,0 +1,30 @@
+//! `POST /island/leave`.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use island_protocol::api::{
+    Data,
+    claim::{ClaimVerb, IslandRequest},
+};
+
+use super::signer;
+use crate::{Api, ApiError, body};
+use island_coordinator_storage as storage;
+use island_coordinator_storage::host;
+
+/// Removes an Island from the network, authenticated by its own key. Its jobs continue elsewhere, and it may enroll
+/// again with any account.
+pub(crate) async fn leave(
+    State(api): State<Arc<Api>>,
+    body::Json(fields): body::Json,
+) -> Result<Json<Data<()>>, ApiError> {
+    let request: IslandRequest = fields.parse()?;
+    signer(&api, &request, ClaimVerb::Leave).await?;
+    let context = api.execution.context();
+    let mut tx = context.store.begin().await?;
+    host::leave(&mut tx, request.host_id, context.clock.now()).await?;
+    storage::commit(tx).await?;
+    context.fleet.remove(request.host_id);
+    Ok(Json(Data { data: () }))
+}
