@@ -165,9 +165,9 @@ impl RefusalCount {
     pub const MAX_LATEST: usize = 200;
 }
 
-/// `host.<id>.jobs`, a signed request: run this attempt. Answered at once with [`AssignmentReply`].
+/// `host.<id>.jobs`, a signed request: run this attempt. Answered at once with [`AssignmentReply`]. A sender may have the input in encoded form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Assignment {
+pub struct Assignment<I = Value> {
     /// Message version.
     pub v: u32,
     /// The attempt, with its fencing number.
@@ -181,7 +181,7 @@ pub struct Assignment {
     /// The Cargo and its files.
     pub cargo: CargoSpec,
     /// Input, already validated against the Cargo's schema.
-    pub input: Value,
+    pub input: I,
     /// Text that earlier attempts delivered: the reply continues after it and does not repeat it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<String>,

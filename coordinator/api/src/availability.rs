@@ -1,15 +1,23 @@
 //! Whether a Cargo can be served now, for requests that wait for their job.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
-use island_protocol::{ids::AccountId, preferences::Preferences, problem::Code};
+use island_protocol::{
+    ids::{AccountId, Slug},
+    preferences::Preferences,
+    problem::Code,
+};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{Api, ApiError, auth::Caller, idempotency::IdempotencyKey};
 use island_coordinator_domain::{
     catalogue::Cargo,
-    fleet::Snapshot,
-    placement::{self, Nearness, Reason, Selection, reason},
+    fleet::{Candidates, Outlook, Snapshot},
+    placement::{Nearness, Reason, Selection, reason},
 };
 use island_coordinator_execution::job_handle::JobHandle;
 use island_coordinator_storage::idempotency;
@@ -17,74 +25,81 @@ use island_coordinator_storage::idempotency;
 /// Seconds after which another try may find an Island that was offline or could not reach a hub.
 const RETRY_AFTER_S: u64 = 10;
 
-/// The Islands that may serve a request.
+/// The Islands that may serve a request. What they are to a Cargo is found out once.
 #[derive(Debug)]
 pub(super) struct Allowed {
     islands: Arc<Snapshot>,
+    preferences: Preferences,
     /// `None` if every Island may.
-    selection: Option<Selection>,
+    selected: Option<(Selection, Outlooks)>,
 }
+
+/// What is known of the Islands for each Cargo.
+type Outlooks = Mutex<HashMap<Slug, Arc<Outlook>>>;
 
 impl Allowed {
     /// Those that the preferences of an account's request leave.
     pub(super) fn of(api: &Api, account: AccountId, preferences: &Preferences) -> Self {
-        let selection = (!preferences.is_default()).then(|| Selection {
-            account: Some(account),
-            preferences: preferences.clone(),
-            ..Selection::default()
+        let selected = (!preferences.is_default()).then(|| {
+            let preferences = preferences.clone();
+            (Selection { account: Some(account), preferences, ..Selection::default() }, Outlooks::default())
         });
-        Self { islands: api.execution.context().fleet.snapshot(Instant::now()), selection }
+        let islands = api.execution.context().fleet.snapshot(Instant::now());
+        Self { islands, preferences: preferences.clone(), selected }
     }
 
     /// How near the files of a Cargo are to the nearest of them that can serve it now.
     pub(super) fn nearest(&self, cargo: &Cargo) -> Option<Nearness> {
-        let Some(selection) = &self.selection else { return self.islands.nearest(&cargo.spec) };
-        let candidates = self.islands.candidates();
-        candidates.filter_map(|island| placement::usable_by(&cargo.spec, selection, &island).ok()).min()
+        self.outlook(cargo).nearest
     }
-}
 
-/// Returns an error if no Island can serve the Cargo and none will when jobs end: then waiting is in vain. A repeated request is
-/// answered with the first one's result instead.
-pub(super) async fn check(
-    api: &Api,
-    caller: &Caller,
-    cargo: &Cargo,
-    preferences: &Preferences,
-    key: Option<&IdempotencyKey>,
-) -> Result<(), ApiError> {
-    if !cargo.is_stored_as(&preferences.quantizations) {
-        return Err(other_quantization());
+    fn outlook(&self, cargo: &Cargo) -> Arc<Outlook> {
+        let Some((selection, known)) = &self.selected else { return self.islands.outlook(&cargo.spec) };
+        let mut known = known.lock();
+        let found = known.entry(cargo.spec.slug.clone());
+        found.or_insert_with(|| Arc::new(self.islands.outlook_for(&cargo.spec, selection))).clone()
     }
-    let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
-    let context = api.execution.context();
-    let now = Instant::now();
-    let islands = context.fleet.snapshot(now);
-    let selection =
-        Selection { account: Some(caller.account), preferences: preferences.clone(), ..Selection::default() };
-    for island in islands.candidates() {
-        match placement::usable_by(&cargo.spec, &selection, &island) {
-            Err(reason) if !reason.is_temporary() => *reasons.entry(reason).or_default() += 1,
-            Ok(_) | Err(_) => return Ok(()),
+
+    /// The Islands that can serve the Cargo, if one is known, for [`Request::candidates`](super::jobs::submit::Request). Returns an error if
+    /// none can and none will when jobs end: then waiting is in vain. A repeated request is answered with the first one's result
+    /// instead.
+    pub(super) async fn check(
+        &self,
+        api: &Api,
+        caller: &Caller,
+        cargo: &Cargo,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<Option<Candidates>, ApiError> {
+        if !cargo.is_stored_as(&self.preferences.quantizations) {
+            return Err(other_quantization());
         }
-    }
-    if context.fleet.is_settling(now) {
-        return Ok(());
-    }
-    if let Some(key) = key
-        && idempotency::exists(context.store.reader(), &key.claim(caller.account, api.rules.idempotency_ms))
+        let outlook = self.outlook(cargo);
+        if outlook.is_hopeful() {
+            return Ok(Some(Candidates::new(self.islands.clone(), outlook)));
+        }
+        let context = api.execution.context();
+        if context.fleet.is_settling(Instant::now()) {
+            return Ok(None);
+        }
+        if let Some(key) = key
+            && idempotency::exists(
+                context.store.reader(),
+                &key.claim(caller.account, api.rules.idempotency_ms),
+            )
             .await?
-    {
-        return Ok(());
+        {
+            return Ok(None);
+        }
+        let may_change = outlook.reasons.keys().any(|reason| !matches!(reason, Reason::NoRuntime));
+        let reasons = outlook.reasons.iter().map(|(reason, count)| (reason.as_str().to_owned(), *count));
+        let reasons = reasons.collect();
+        if is_excluded(&reasons) {
+            return Err(excluded(cargo.entry.slug.as_str()));
+        }
+        let error = unavailable(cargo.entry.slug.as_str(), &reasons);
+        // An engine is not installed within a minute: a client that retries automatically would do so in vain.
+        Err(if may_change || reasons.is_empty() { error.after(RETRY_AFTER_S) } else { error.without_retry() })
     }
-    let may_change = reasons.keys().any(|reason| !matches!(reason, Reason::NoRuntime));
-    let reasons = reasons.into_iter().map(|(reason, count)| (reason.as_str().to_owned(), count)).collect();
-    if is_excluded(&reasons) {
-        return Err(excluded(cargo.entry.slug.as_str()));
-    }
-    let error = unavailable(cargo.entry.slug.as_str(), &reasons);
-    // An engine is not installed within a minute: a client that retries automatically would do so in vain.
-    Err(if may_change || reasons.is_empty() { error.after(RETRY_AFTER_S) } else { error.without_retry() })
 }
 
 /// The error for a job that no Island accepted in time, with the reason that its runner knows.

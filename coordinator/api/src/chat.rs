@@ -19,12 +19,13 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures::future::try_join_all;
-use island_protocol::{chat::ChatRequest, completions::CompletionRequest, problem::Code};
+use island_protocol::{chat::ChatRequest, completions::CompletionRequest, ids::JobId, problem::Code};
 
 use super::{
     Api, ApiError,
     auth::Caller,
-    availability, body,
+    availability::Allowed,
+    body,
     idempotency::{IdempotencyKey, Replayed},
     jobs::{
         follow::follow,
@@ -33,8 +34,7 @@ use super::{
     },
     slots::Slot,
 };
-use island_coordinator_domain::catalogue::Cargo;
-use island_coordinator_execution::job_handle::JobHandle;
+use island_coordinator_domain::{catalogue::Cargo, fleet::Candidates};
 use island_coordinator_storage::{
     commit,
     idempotency::{self, CHAT, COMPLETIONS},
@@ -128,15 +128,18 @@ pub(super) async fn start(
     let mut slot = None;
     let mut refusal = None;
     let mut begun = Begun::default();
-    for cargo in choose::candidates(api, caller.account, chat)? {
+    let mut allowed = Allowed::of(api, caller.account, &chat.preferences);
+    let cargos = choose::candidates(api, &allowed, chat)?;
+    for cargo in cargos {
         let started = async {
             chat.check(&cargo)?;
             begun.give_up(api, key.as_ref()).await?;
-            availability::check(api, &caller, &cargo, &chat.preferences, key.as_ref()).await?;
+            let candidates = allowed.check(api, &caller, &cargo, key.as_ref()).await?;
             if chat.stream && slot.is_none() {
                 slot = Some(api.streams.take(caller.account).await?);
             }
-            begin(api, caller, chat, &cargo, key.as_ref(), &kept, &mut begun).await
+            let choice = Choice { cargo: cargo.clone(), candidates };
+            begin(api, caller, chat, choice, key.as_ref(), &kept, &mut begun).await
         };
         match started.await {
             Ok(replies) => {
@@ -146,6 +149,8 @@ pub(super) async fn start(
             // Another model may be served, or cost less.
             Err(error) if begun.may_go_on(&error) => {
                 refusal.get_or_insert(error);
+                // Time may have passed.
+                allowed = Allowed::of(api, caller.account, &chat.preferences);
             }
             Err(error) => return Err(error),
         }
@@ -153,10 +158,18 @@ pub(super) async fn start(
     Err(refusal.unwrap_or_else(choose::absent))
 }
 
+/// A model that an Island can serve.
+#[derive(Debug)]
+struct Choice {
+    cargo: Arc<Cargo>,
+    /// The Islands that can, if one is known.
+    candidates: Option<Candidates>,
+}
+
 /// The jobs of the model that was tried last.
 #[derive(Debug, Default)]
 struct Begun {
-    jobs: Vec<Arc<JobHandle>>,
+    jobs: Vec<JobId>,
     /// Whether an earlier request with the same key created one of them.
     is_replayed: bool,
 }
@@ -171,12 +184,12 @@ impl Begun {
     async fn give_up(&mut self, api: &Api, key: Option<&IdempotencyKey>) -> Result<(), ApiError> {
         let jobs = std::mem::take(&mut self.jobs);
         for job in &jobs {
-            job.cancel();
+            api.execution.request_cancel(*job);
         }
         let Some(key) = key.filter(|_| !jobs.is_empty()) else { return Ok(()) };
         let mut tx = api.execution.context().store.begin().await?;
         for job in &jobs {
-            idempotency::remove(&mut tx, key.endpoint(), &job.id.to_string()).await?;
+            idempotency::remove(&mut tx, key.endpoint(), &job.to_string()).await?;
         }
         commit(tx).await?;
         Ok(())
@@ -188,17 +201,18 @@ async fn begin(
     api: &Arc<Api>,
     caller: Caller,
     chat: &Chat,
-    cargo: &Arc<Cargo>,
+    Choice { cargo, candidates }: Choice,
     key: Option<&IdempotencyKey>,
     kept: &Kept,
     begun: &mut Begun,
 ) -> Result<Vec<Reply>, ApiError> {
     let mut replies = Vec::new();
     for index in 0..chat.replies {
-        let input = chat.input_for(cargo, index);
+        let input = chat.input_for(&cargo, index);
         let key = key.map(|key| key.of_part(index));
         let mut request = Request {
             preferences: chat.preferences.clone(),
+            candidates: candidates.clone(),
             conversation: chat.beginnings(caller.account, &cargo.entry.slug),
             ..Request::waiting(input, key)
         };
@@ -210,11 +224,11 @@ async fn begin(
                 request.on_disconnect = OnDisconnect::Run;
             }
         }
-        let accepted = accept(api, caller, cargo, request).await?;
+        let accepted = accept(api, caller, &cargo, request).await?;
         let (followed, job, replayed) = follow(api, accepted).await?;
         begun.is_replayed |= replayed;
         if !replayed {
-            begun.jobs.push(followed.guard.handle());
+            begun.jobs.push(job.id);
         }
         replies.push(Reply::new(followed, &job, chat.shows_reasoning));
     }

@@ -16,7 +16,7 @@ use island_protocol::{event::JobEvent, problem::Code};
 use super::{
     Api, ApiError,
     auth::Caller,
-    availability::{self, Allowed},
+    availability::Allowed,
     body,
     chat::reply::problem,
     form,
@@ -78,12 +78,14 @@ async fn answer(
     request: Generation,
     key: Option<IdempotencyKey>,
 ) -> Result<Response, ApiError> {
-    let cargo = choose(api, &request, &Allowed::of(api, caller.account, &request.preferences))?;
+    let allowed = Allowed::of(api, caller.account, &request.preferences);
+    let cargo = choose(api, &request, &allowed)?;
     let input = request.input_for(&cargo)?;
-    availability::check(api, &caller, &cargo, &request.preferences, key.as_ref()).await?;
+    let candidates = allowed.check(api, &caller, &cargo, key.as_ref()).await?;
     let slot = if request.stream { Some(api.streams.take(caller.account).await?) } else { None };
     let is_keyed = key.is_some();
-    let job = Request { preferences: request.preferences.clone(), ..Request::waiting(input, key) };
+    let preferences = request.preferences.clone();
+    let job = Request { preferences, candidates, ..Request::waiting(input, key) };
     let accepted = accept(api, caller, &cargo, job).await?;
     let (followed, job, replayed) = follow(api, accepted).await?;
     let mut follower = Follower::new(followed);

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{
     Api, ApiError,
     auth::Caller,
-    availability,
+    availability::Allowed,
     chat::reply::problem,
     idempotency::IdempotencyKey,
     jobs::{
@@ -65,9 +65,10 @@ pub(super) async fn run(
     key: Option<IdempotencyKey>,
     preferences: Preferences,
 ) -> Result<Answered, ApiError> {
-    availability::check(api, &caller, cargo, &preferences, key.as_ref()).await?;
+    let allowed = Allowed::of(api, caller.account, &preferences);
+    let candidates = allowed.check(api, &caller, cargo, key.as_ref()).await?;
     let is_keyed = key.is_some();
-    let request = Request { preferences, ..Request::waiting(input, key) };
+    let request = Request { preferences, candidates, ..Request::waiting(input, key) };
     let accepted = accept(api, caller, cargo, request).await?;
     let (followed, job, _) = follow(api, accepted).await?;
     let mut follower = Follower::new(followed);

@@ -41,7 +41,7 @@ pub use health::Conduct;
 use health::Health;
 use instances::Instances;
 use snapshot::Latest;
-pub use snapshot::{IslandFilter, IslandSummary, Owner, STATES, Snapshot};
+pub use snapshot::{Candidates, IslandFilter, IslandSummary, Outlook, Owner, STATES, Snapshot};
 
 /// An Island and its account, as stored in SQL.
 #[derive(Debug, Clone)]
@@ -479,20 +479,20 @@ impl Fleet {
     }
 
     /// As [`Fleet::place`], on one of these Islands.
-    pub fn place_among(
+    pub fn place_among<'h>(
         &self,
-        hosts: &HashSet<HostId>,
+        hosts: impl Iterator<Item = &'h HostId>,
         cargo: &CargoSpec,
         key: AttemptKey,
         history: &PlacementHistory,
         now: Instant,
     ) -> Result<HostId, Reasons> {
-        self.place_in(Some(hosts), cargo, key, history, now)
+        self.place_in(Some(&mut { hosts }), cargo, key, history, now)
     }
 
     fn place_in(
         &self,
-        among: Option<&HashSet<HostId>>,
+        among: Option<&mut dyn Iterator<Item = &HostId>>,
         cargo: &CargoSpec,
         key: AttemptKey,
         history: &PlacementHistory,
@@ -501,7 +501,7 @@ impl Fleet {
         let mut islands = self.lock();
         let considered: Box<dyn Iterator<Item = (&HostId, &Island)>> = match among {
             None => Box::new(islands.iter()),
-            Some(hosts) => Box::new(hosts.iter().filter_map(|id| islands.get_key_value(id))),
+            Some(hosts) => Box::new(hosts.filter_map(|id| islands.get_key_value(id))),
         };
         let count = Cell::new(0_u64);
         let considered = considered.inspect(|_| count.set(count.get() + 1));

@@ -1,6 +1,7 @@
 //! A job as the coordinator stores it.
 
 pub mod conversation;
+pub mod input;
 pub mod input_tokens;
 pub mod state;
 
@@ -17,9 +18,10 @@ use island_protocol::{
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::placement::{Selection, reason};
+use input::JobInput;
 
 /// Code of a job that an operator cancelled. Only its consumer reads it: Islands are sent the one of any cancellation.
 pub const CANCELLED_BY_OPERATOR: &str = "cancelled_by_operator";
@@ -58,7 +60,7 @@ pub struct Job {
     pub workload_id: i64,
     pub workload: Slug,
     pub status: JobStatus,
-    pub input: Map<String, Value>,
+    pub input: JobInput,
     pub priority: u8,
     /// Held while the job is open: its maximum cost.
     pub price: MicroCredits,
@@ -159,7 +161,7 @@ impl Job {
             workload_id,
             workload,
             status,
-            input: Map::new(),
+            input: JobInput::default(),
             priority: 0,
             price,
             agreement: Agreement::default(),
@@ -210,7 +212,7 @@ impl Job {
             id: self.id,
             workload_slug: self.workload,
             status,
-            input: self.input,
+            input: self.input.fields(),
             output,
             usage,
             error,

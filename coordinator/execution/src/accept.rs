@@ -10,7 +10,7 @@ use super::{
     Execution, initial_placement::PlacementClaim, input_memory::ReservedInput, job_handle::JobHandle,
     log::Log, machine::Machine, publisher::Published,
 };
-use island_coordinator_domain::{catalogue::Cargo, job::Job, ledger};
+use island_coordinator_domain::{catalogue::Cargo, fleet::Candidates, job::Job, ledger};
 
 /// State of one of this coordinator's open jobs.
 #[derive(Debug)]
@@ -98,15 +98,21 @@ impl NewJob {
 }
 
 impl Execution {
-    /// Reserves a job that is about to be stored. If an Island is free, its first attempt is added to the job. Returns
-    /// `None` if there is no memory for its input.
-    pub fn prepare(self: &Arc<Self>, mut job: Job, cargo: &Arc<Cargo>, mut trace: Span) -> Option<NewJob> {
+    /// Reserves a job that is about to be stored. If an Island is free, of `among` if these are known, its first attempt is added to the
+    /// job. Returns `None` if there is no memory for its input.
+    pub fn prepare(
+        self: &Arc<Self>,
+        mut job: Job,
+        cargo: &Arc<Cargo>,
+        among: Option<&Candidates>,
+        mut trace: Span,
+    ) -> Option<NewJob> {
         let input = self.input_memory.reserve(&job.input)?;
         trace.set("island.job.id", job.id);
         trace.set("island.account.id", job.account);
         trace.set("island.cargo", &job.workload);
         let placing = trace.child("place", Kind::Internal);
-        let claim = PlacementClaim::claim(&self.context.fleet, &self.queue, &mut job, &cargo.spec);
+        let claim = PlacementClaim::claim(&self.context.fleet, &self.queue, &mut job, &cargo.spec, among);
         drop(placing);
         let reservation = Reservation::new_job(self, job.id);
         Some(NewJob { job, cargo: cargo.clone(), trace, claim, input, reservation })

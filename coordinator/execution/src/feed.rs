@@ -1,5 +1,6 @@
 //! The events of a job for one reader, wherever they are: in the log of a job that this coordinator executes, in the
-//! fabric's stream while another one executes it, in SQL after its end. The reader follows a job that moves.
+//! fabric's stream while another one executes it, in SQL after its end. Every endpoint that shows events as they come reads them here, so that all
+//! of them follow a job that moves.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,6 +9,7 @@ use island_protocol::ids::JobId;
 
 use super::{
     Execution,
+    job_handle::JobHandle,
     log::{Entry, Reader},
     relays,
     stored_events::StoredEvents,
@@ -40,12 +42,34 @@ pub struct Feed {
 impl Feed {
     /// Opens a reader that starts with the event after `after`.
     pub async fn open(execution: Arc<Execution>, job: JobId, after: u64) -> Result<Self, StoreError> {
-        let mut feed = Self { execution, job, after, source: Source::Unlocated, ended: false };
-        feed.source = locate(&feed.execution, job, after).await?;
-        Ok(feed)
+        let source = locate(&execution, job, after).await?;
+        Ok(Self { execution, job, after, source, ended: false })
     }
 
-    /// Waits for new events, at least one. Returns `None` when the job has ended and all were read. Cancel safe.
+    /// A reader of a job that this coordinator has accepted, from the first event on.
+    pub fn of(execution: Arc<Execution>, handle: &JobHandle) -> Self {
+        let source = Source::Log(handle.log.read(0));
+        Self { execution, job: handle.id, after: 0, source, ended: false }
+    }
+
+    /// Opens a reader of a job that has ended. Returns `None` if it has not, or its events were deleted.
+    pub async fn ended(
+        execution: Arc<Execution>,
+        job: JobId,
+        after: u64,
+    ) -> Result<Option<Self>, StoreError> {
+        let stored = StoredEvents::open(&execution.context().store, job, after).await?;
+        let source = stored.map(|events| Source::Stored(Box::new(events)));
+        Ok(source.map(|source| Self { execution, job, after, source, ended: false }))
+    }
+
+    /// Whether all events are stored.
+    pub fn is_stored(&self) -> bool {
+        matches!(self.source, Source::Stored(_))
+    }
+
+    /// Waits for new events, at least one. Returns `None` when the job has ended and all were read, or the rest
+    /// was deleted or is damaged. Cancel safe.
     pub async fn next(&mut self) -> Option<Vec<Entry>> {
         while !self.ended {
             if let Some(entries) = self.read().await
@@ -81,23 +105,28 @@ impl Feed {
                     self.ended = entries.is_none();
                     entries
                 }
-                Err(error) => {
-                    tracing::warn!(job = %self.job, error = %Chain(&error), "events not read; will retry");
-                    tokio::time::sleep(RETRY_INTERVAL).await;
+                Err(error) => self.failed(&error).await,
+            },
+            Source::Unlocated => match locate(&self.execution, self.job, self.after).await {
+                Ok(source) => {
+                    self.source = source;
                     None
                 }
+                Err(error) => self.failed(&error).await,
             },
-            Source::Unlocated => {
-                match locate(&self.execution, self.job, self.after).await {
-                    Ok(source) => self.source = source,
-                    Err(error) => {
-                        tracing::warn!(job = %self.job, error = %Chain(&error), "events not located; will retry");
-                        tokio::time::sleep(RETRY_INTERVAL).await;
-                    }
-                }
-                None
-            }
         }
+    }
+
+    /// Waits before SQL is read again, unless it would be in vain.
+    async fn failed(&mut self, error: &StoreError) -> Option<Vec<Entry>> {
+        if matches!(error, StoreError::Corrupt { .. }) {
+            tracing::error!(job = %self.job, error = %Chain(error), "events cannot be read");
+            self.ended = true;
+        } else {
+            tracing::warn!(job = %self.job, error = %Chain(error), "events not read; will retry");
+            tokio::time::sleep(RETRY_INTERVAL).await;
+        }
+        None
     }
 }
 

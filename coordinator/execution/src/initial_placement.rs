@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::placer::Queue;
 
 use island_coordinator_domain::{
-    fleet::{Fleet, PlacementHistory},
+    fleet::{Candidates, Fleet, PlacementHistory},
     job::{
         Job,
         state::{self, Trigger},
@@ -31,16 +31,26 @@ pub(crate) struct PlacementClaim {
 impl PlacementClaim {
     /// Claims the best Island for a job that has had no attempt, and adds the attempt to the job. Returns `None` and
     /// leaves the job as it is if no Island is free, others wait for one, or the job cannot be assigned.
-    pub(super) fn claim(fleet: &Arc<Fleet>, queue: &Queue, job: &mut Job, cargo: &CargoSpec) -> Option<Self> {
+    /// `among` are the Islands that could take it moments ago, if that is known.
+    pub(super) fn claim(
+        fleet: &Arc<Fleet>,
+        queue: &Queue,
+        job: &mut Job,
+        cargo: &CargoSpec,
+        among: Option<&Candidates>,
+    ) -> Option<Self> {
         // An Island's check of itself does not wait.
         if job.only.is_none() && queue.precedes(&cargo.slug, job.priority) {
             return None;
         }
         let status = state::next(job.status, Trigger::Assign).ok()?;
         let key = AttemptKey { job_id: job.id, attempt: 1, epoch: job.epoch + 1 };
-        let host = fleet
-            .place(cargo, key, &PlacementHistory::new(job.only, job.selection()), Instant::now())
-            .ok()?;
+        let (history, now) = (PlacementHistory::new(job.only, job.selection()), Instant::now());
+        let placed = match among {
+            Some(among) => fleet.place_among(among.hosts(), cargo, key, &history, now),
+            None => fleet.place(cargo, key, &history, now),
+        };
+        let host = placed.ok()?;
         let n = job.head.len() as u64 + 1;
         job.head.push(Numbered { n, event: JobEvent::status(status.as_str()) });
         (job.attempt, job.epoch, job.host, job.status) = (key.attempt, key.epoch, Some(host), status);

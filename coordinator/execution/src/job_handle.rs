@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -94,6 +94,7 @@ pub struct JobHandle {
     commands: mpsc::UnboundedSender<Command>,
     /// Bytes of output that wait for the runner.
     queued: Arc<AtomicUsize>,
+    is_read_elsewhere: AtomicBool,
 }
 
 impl JobHandle {
@@ -110,6 +111,7 @@ impl JobHandle {
             machine: Mutex::new(machine),
             commands,
             queued: Arc::default(),
+            is_read_elsewhere: AtomicBool::new(false),
         }
     }
 
@@ -167,11 +169,6 @@ impl JobHandle {
         self.commands.send(command).is_ok()
     }
 
-    /// Requests the job's cancellation for its consumer and does not wait for it. A job that has ended ignores it.
-    pub fn cancel(&self) {
-        self.send(Input::Cancel(Canceller::Consumer));
-    }
-
     /// A sender of commands to the runner.
     pub(super) fn commands(&self) -> mpsc::UnboundedSender<Command> {
         self.commands.clone()
@@ -197,8 +194,23 @@ impl JobHandle {
     }
 
     /// Whether a consumer reads the job's events here, besides the publisher.
-    pub(super) fn has_readers(&self) -> bool {
+    pub(super) fn is_read_here(&self) -> bool {
         self.log.readers() > 1
+    }
+
+    /// Whether a consumer reads the job's events, as far as is known.
+    pub(super) fn has_readers(&self) -> bool {
+        self.is_read_here() || self.is_read_elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// Records whether a consumer reads the job's events at another coordinator.
+    pub(super) fn set_read_elsewhere(&self, is_read: bool) {
+        self.is_read_elsewhere.store(is_read, Ordering::Relaxed);
+    }
+
+    /// Whether the job is cancelled unless a consumer reads it.
+    pub(super) fn needs_readers(&self) -> bool {
+        self.machine().needs_readers()
     }
 
     /// Whether the job has ended here, or is another coordinator's.

@@ -114,7 +114,7 @@ impl Log {
     }
 
     /// Whether another coordinator executes the job now.
-    pub(crate) fn is_abandoned(&self) -> bool {
+    pub fn is_abandoned(&self) -> bool {
         self.extent.latest() == Extent::Abandoned
     }
 

@@ -43,7 +43,8 @@ use island_coordinator_domain::{
     catalogue::Cargo,
     fleet::{Conduct, PlacementHistory},
     job::{
-        Agreement, Canceller, End, Job, LiveState, Part, input_tokens,
+        Agreement, Canceller, End, Job, LiveState, Part,
+        input::JobInput,
         state::{self, Trigger},
     },
     lease::{LeaseTimeouts, Verdict},
@@ -313,6 +314,11 @@ impl Machine {
     }
 
     /// Whether the job has ended here, or is another coordinator's.
+    /// Whether the job is cancelled unless a consumer reads it.
+    pub(super) fn needs_readers(&self) -> bool {
+        self.unread_since.is_some()
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }
@@ -407,6 +413,7 @@ impl Machine {
                 }
             }
             Input::Cancel(canceller) => self.cancelled(canceller, step),
+            Input::Moved => self.moved(step),
             Input::Tick { connectivity, applied_until, has_readers } => {
                 self.tick(connectivity, applied_until, has_readers, step);
             }
@@ -527,7 +534,7 @@ impl Machine {
         step.push(Effect::Offer { host: attempt.leader(), assignment: Box::new(assignment) });
     }
 
-    fn assignment(&self, now: Now) -> Option<Assignment> {
+    fn assignment(&self, now: Now) -> Option<Assignment<JobInput>> {
         let cargo = self.cargo()?;
         let left = self.deadline.saturating_duration_since(now.instant).min(self.time_limit()?);
         let log = self.transcript.log();
@@ -537,7 +544,7 @@ impl Machine {
             instance: None,
             first_event: self.job.first_event,
             cargo: cargo.spec.as_ref().clone(),
-            input: Value::Object(self.job.input.clone()),
+            input: self.job.input.clone(),
             continues: log.has_output().then(|| log.written()),
             continues_reasoning: log.reasoning(),
             scope: self.job.account.to_string(),
@@ -736,14 +743,14 @@ impl Machine {
     }
 
     fn token_limits(&self) -> TokenLimits {
-        TokenLimits { prompt: input_tokens::count(&self.job.input).max, completion: self.job.max_tokens }
+        TokenLimits { prompt: self.job.input.tokens().max, completion: self.job.max_tokens }
     }
 
     /// Whether the request has this stop text.
     fn is_stop_text(&self, text: &str) -> bool {
         match self.job.input.get("stop") {
             Some(Value::Array(stops)) => stops.iter().any(|stop| stop == text),
-            stop => stop.and_then(Value::as_str) == Some(text),
+            stop => stop.as_ref().and_then(Value::as_str) == Some(text),
         }
     }
 
@@ -965,11 +972,11 @@ impl Machine {
         let has_output = self.transcript.log().has_output();
         let is_empty_text = output.and_then(Value::as_str).is_some_and(str::is_empty);
         // Counting the tokens of a prompt computes none of them.
-        let is_count = self.job.input.get("count_tokens") == Some(&Value::Bool(true));
+        let is_count = self.job.input.get("count_tokens") == Some(Value::Bool(true));
         let delivery = Delivery {
             // An Island that was interrupted has not reported it.
             prompt_tokens: match usage.prompt_tokens {
-                0 => input_tokens::count(&self.job.input).usual,
+                0 => self.job.input.tokens().usual,
                 reported => reported,
             },
             has_output,
@@ -1044,16 +1051,21 @@ impl Machine {
                 self.end_committed(*end, &earned, then, step);
             }
             (Written::Superseded, _) => {
-                tracing::warn!(job = %self.job.id, "another coordinator executes the job now");
-                self.transcript.log().abandon();
-                self.is_over = true;
                 if let Then::Offer { hosts } = then {
                     release(&hosts, self.next_key(), step);
                 }
-                self.release(step);
+                self.moved(step);
             }
             (Written::Rejected, write) => self.rejected(write, then, step),
         }
+    }
+
+    /// Leaves the job to the coordinator that executes it now.
+    fn moved(&mut self, step: &mut Step) {
+        tracing::warn!(job = %self.job.id, "another coordinator executes the job now");
+        self.transcript.log().abandon();
+        self.is_over = true;
+        self.release(step);
     }
 
     /// Releases the claims of the current attempt.

@@ -271,7 +271,7 @@ impl Placer {
         let placed = match (known, gained) {
             (Some(reasons), _) => Err(reasons),
             (None, Some(gained)) => {
-                self.fleet.place_among(gained, &request.cargo, request.key, &request.history, now)
+                self.fleet.place_among(gained.iter(), &request.cargo, request.key, &request.history, now)
             }
             (None, None) => self.fleet.place(&request.cargo, request.key, &request.history, now),
         };

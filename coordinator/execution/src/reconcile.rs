@@ -1,14 +1,15 @@
 //! Resumes every open job of this coordinator that has no runner: after a start, after a takeover from a coordinator
-//! that is gone, and after a reply of the database was lost, so that the job was stored but its runner never started.
+//! that is gone, and after a reply of the database was lost, so that the job was stored but its runner never started. Ends
+//! the runners of jobs that moved away, so that who reads them here follows them.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, future, stream};
 use island_daemon::chain::Chain;
 use island_protocol::ids::JobId;
 use tokio::time::MissedTickBehavior;
 
-use super::{Execution, accept::Reservation, recover};
+use super::{Execution, accept::Reservation, machine::Input, recover};
 use island_coordinator_storage::{StoreError, jobs};
 
 /// Time between two rounds, well below the time that a cancellation waits for a job without a runner.
@@ -40,7 +41,14 @@ pub(super) async fn run(execution: Arc<Execution>) {
 
 /// Compares SQL with the runners once. Oldest jobs first.
 async fn round(execution: &Arc<Execution>) -> Result<(), StoreError> {
+    // Listed before SQL is read: those were stored by then.
+    let running = execution.all();
     let open = jobs::open(execution.context.store.reader(), execution.context.instance).await?;
+    let open: HashSet<JobId> = open.into_iter().collect();
+    for moved in running.iter().filter(|handle| !open.contains(&handle.id)) {
+        // One that has just ended here ignores it.
+        moved.send(Input::Moved);
+    }
     let mut reserved: Vec<_> =
         open.into_iter().filter_map(|id| Some((id, Reservation::stored_job(execution, id)?))).collect();
     reserved.sort_unstable_by_key(|(id, _)| *id);

@@ -1,5 +1,6 @@
 //! Logs of jobs that other coordinators execute, read from the fabric's stream. However many clients read such a job
-//! here, it costs one consumer; one statement a second asks which of the silent jobs have ended.
+//! here, it costs one consumer; one statement a second asks which of the silent jobs have ended. Who executes a job learns
+//! by a request that it is read elsewhere.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -7,11 +8,13 @@ use async_nats::jetstream::consumer::pull::{Ordered, OrderedConfig};
 use futures::StreamExt as _;
 use island_daemon::chain::Chain;
 use island_protocol::{
+    FABRIC_VERSION,
     fabric::JobEvents,
     ids::JobId,
     subjects::{JOB_EVENTS_STREAM, job_events},
 };
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +33,20 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// below the number that a consumer continues with. Doubles while the job is silent.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 const MAX_PATIENCE: Duration = Duration::from_secs(80);
+
+/// How long the coordinators that read a job may take to say so.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Body of `job.<id>.readers` and of the reply: there is a reader.
+#[derive(Debug, Serialize, Deserialize)]
+struct Readers {
+    v: u32,
+}
+
+/// Subject of a request among coordinators: those that relay the job to a reader reply.
+fn readers_subject(job: JobId) -> String {
+    format!("job.{job}.readers")
+}
 
 /// The relays of all jobs that are read here and executed elsewhere.
 #[derive(Debug, Default)]
@@ -86,10 +103,35 @@ async fn run(execution: Arc<Execution>, job: JobId, relay: Arc<Relay>) {
         () = relay.moved.cancelled() => {}
         () = execution.relays.unread(job, &relay) => return,
         () = follow(&execution.context.link, job, &relay) => {}
+        () = answer(&execution.context.link, job) => {}
     }
     let mut relays = execution.relays.0.lock();
     relays.remove(&job);
     relay.log.close();
+}
+
+/// Tells the coordinator that executes a job, whenever it asks, that the job is read here.
+async fn answer(link: &Link, job: JobId) {
+    loop {
+        match link.subscribe(&readers_subject(job)).await {
+            Ok(mut requests) => {
+                while let Some(request) = requests.next().await {
+                    let Some(reply) = request.reply else { continue };
+                    link.reply_to_peer(&reply, &Readers { v: FABRIC_VERSION }).await;
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%job, error = %Chain(&error), "requests about readers not received; will retry");
+            }
+        }
+        tokio::time::sleep(RETRY_INTERVAL).await;
+    }
+}
+
+/// Asks whether another coordinator relays a job to a reader. The server replies at once where none does.
+pub(super) async fn is_read_elsewhere(link: &Link, job: JobId) -> bool {
+    let asked = Readers { v: FABRIC_VERSION };
+    link.request::<Readers>(readers_subject(job), &asked, ANSWER_TIMEOUT, None).await.is_ok()
 }
 
 /// Every message of a job, from the first one.

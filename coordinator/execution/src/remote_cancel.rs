@@ -40,6 +40,22 @@ struct CancelResponse {
 }
 
 impl Execution {
+    /// Requests the cancellation of a job for its consumer, here or at the coordinator that executes it, and does not wait for
+    /// it. A job that has ended ignores it.
+    pub fn request_cancel(self: &Arc<Self>, job: JobId) {
+        let execution = self.clone();
+        self.spawn_task(async move {
+            let cancelled = tokio::select! {
+                biased;
+                () = execution.hard.cancelled() => return,
+                cancelled = execution.cancel(job, &Canceller::Consumer) => cancelled,
+            };
+            if let Err(error) = cancelled {
+                tracing::warn!(%job, error = %Chain(&error), "job of a client that has left not cancelled");
+            }
+        });
+    }
+
     /// Cancels a job here or at the coordinator that executes it. The caller has checked that the canceller may.
     pub async fn cancel(&self, job: JobId, canceller: &Canceller) -> Result<Cancelled, StoreError> {
         let begin = Instant::now();

@@ -29,10 +29,11 @@ use super::{
     job_handle::{Command, JobHandle},
     machine::{AttemptWrite, Effect, EndWrite, Input, OfferAnswer, Write, Written},
     placer::{PlacementRequest, Request},
+    relays,
 };
 use crate::deferred_writes::DeferredWrite;
 use island_coordinator_domain::{
-    job::Canceller,
+    job::{Canceller, input::JobInput},
     ledger::{self, Earner},
     metrics::Ended,
 };
@@ -43,6 +44,8 @@ use island_coordinator_storage::{
 
 /// Interval between checks of leases and deadlines.
 const TICK: Duration = Duration::from_millis(500);
+/// Time between two questions whether the job is read elsewhere, well below the time for which it may be unread.
+const READERS_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum time for an Island's reply to an assignment.
 const ASSIGN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time to send a message while the fabric is away.
@@ -69,6 +72,8 @@ pub(super) struct Runner {
     trace: Span,
     /// While an Island is chosen.
     placing: Option<Span>,
+    /// When the other coordinators were last asked whether they read the job.
+    readers_asked: Option<Instant>,
 }
 
 /// The coordinator stops before a write was committed.
@@ -84,7 +89,16 @@ impl Runner {
         trace: Span,
     ) -> Self {
         let has_output = handle.log.has_output();
-        Self { execution, handle, commands, _input: input, has_output, trace, placing: None }
+        Self {
+            execution,
+            handle,
+            commands,
+            _input: input,
+            has_output,
+            trace,
+            placing: None,
+            readers_asked: None,
+        }
     }
 
     /// Runs the job until it has ended or the coordinator stops. A job that is left open is resumed at the next start.
@@ -112,6 +126,7 @@ impl Runner {
                     let renewals = &self.execution.renewals;
                     connectivity.since = connectivity.since.max(renewals.last_dropped().unwrap_or(connectivity.since));
                     let applied_until = renewals.applied_until(Instant::now());
+                    self.ask_for_readers();
                     let has_readers = self.handle.has_readers();
                     self.apply(Input::Tick { connectivity, applied_until, has_readers }).await?;
                 }
@@ -122,6 +137,29 @@ impl Runner {
             }
         }
         Ok(())
+    }
+
+    /// Asks now and then whether a job that nobody reads here is read elsewhere: its client may still be connected to the coordinator
+    /// that lost the job.
+    fn ask_for_readers(&mut self) {
+        let has_peers = self.execution.context.store.heartbeats().is_some();
+        if !has_peers || self.handle.is_read_here() || !self.handle.needs_readers() {
+            return;
+        }
+        let now = Instant::now();
+        if self.readers_asked.is_some_and(|asked| now.saturating_duration_since(asked) < READERS_INTERVAL) {
+            return;
+        }
+        self.readers_asked = Some(now);
+        let (execution, handle) = (self.execution.clone(), self.handle.clone());
+        self.execution.spawn_task(async move {
+            let link = &execution.context.link;
+            tokio::select! {
+                biased;
+                () = execution.hard.cancelled() => {}
+                is_read = relays::is_read_elsewhere(link, handle.id) => handle.set_read_elsewhere(is_read),
+            }
+        });
     }
 
     async fn handle_command(&mut self, command: Command) -> Result<(), Stopping> {
@@ -286,7 +324,7 @@ impl Runner {
     }
 
     /// Offers an attempt in a separate task, so that the job can be cancelled meanwhile.
-    fn offer(&self, host: HostId, mut assignment: Box<Assignment>) {
+    fn offer(&self, host: HostId, mut assignment: Box<Assignment<JobInput>>) {
         assignment.instance = self.execution.context.fleet.instance(host);
         // The Island takes the difference of the two times.
         let limit_ms = assignment.deadline.unix_ms().saturating_sub(assignment.sent_at.unix_ms());

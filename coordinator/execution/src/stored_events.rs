@@ -26,11 +26,6 @@ impl StoredEvents {
         Ok(first.map(|first| Self { store: store.clone(), job, after, first: Some(first) }))
     }
 
-    /// The job.
-    pub fn job(&self) -> JobId {
-        self.job
-    }
-
     /// The next events, at least one. Returns `None` after the last one. Cancel safe.
     pub async fn next(&mut self) -> Result<Option<Vec<Entry>>, StoreError> {
         let events = match self.first.take() {

@@ -198,7 +198,7 @@ pub(super) async fn insert(
     .bind(job.workload_id)
     .bind(job.workload.as_str())
     .bind(job.status.as_str())
-    .bind(to_json(&job.input))
+    .bind(job.input.as_str().to_owned())
     .bind(i64::from(job.priority))
     .bind(job.price.0)
     .bind(job.max_tokens.map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX)))

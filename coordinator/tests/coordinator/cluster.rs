@@ -1,10 +1,17 @@
 //! Two coordinators on one database and one fabric.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use island_coordinator::app::App;
-use island_coordinator_domain::clock::Clock;
-use island_protocol::{api::claim::ClaimVerb, subjects::JOB_EVENTS_STREAM};
+use island_coordinator_domain::{clock::Clock, config::Config};
+use island_protocol::{
+    api::claim::ClaimVerb,
+    fabric::{Assignment, LeasedJob},
+    subjects::JOB_EVENTS_STREAM,
+};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sqlx::Row as _;
@@ -28,8 +35,12 @@ struct Peer {
 
 impl Peer {
     async fn start(network: &Network) -> Self {
+        Self::start_with(&network.config).await
+    }
+
+    async fn start_with(config: &Config) -> Self {
         let soft = CancellationToken::new();
-        let built = App::build(&network.config, Clock::System, soft.clone(), CancellationToken::new()).await;
+        let built = App::build(config, Clock::System, soft.clone(), CancellationToken::new()).await;
         let app = built.unwrap_or_else(|error| panic!("{}", island_daemon::chain::Chain(&error)));
         let url = format!("http://{}/api/v1", app.address().expect("address"));
         Self { url, soft, running: tokio::spawn(app.run()) }
@@ -399,6 +410,148 @@ async fn the_jobs_of_a_coordinator_that_cannot_write_heartbeats_are_taken_over()
     let events = peer.stream(&network, &id, 0).await.rest().await;
     assert_eq!(text(&events), "a", "the output of one of them alone");
     assert_eq!(numbers(&events), (1..=events.len() as u64).collect::<Vec<_>>());
+    network.audit().await;
+    peer.down().await;
+}
+
+/// A network whose coordinator marks its connections, and another coordinator. [`stop_heartbeats`] affects the former
+/// alone.
+async fn with_marked_connections() -> (Network, Peer) {
+    let network = Network::start_with(|config| {
+        let url = config.database.url.as_ref().expect("PostgreSQL").to_string();
+        let separator = if url.contains('?') { '&' } else { '?' };
+        let url = format!("{url}{separator}options[test.coordinator]=accepting");
+        config.database.url = Some(url.parse().expect("a URL"));
+    })
+    .await;
+    let mut config = network.config.clone();
+    config.database.url = config.database.url.map(|url| {
+        let url = url.to_string();
+        let plain = url.rsplit_once(['?', '&']).expect("the option").0;
+        plain.parse().expect("a URL")
+    });
+    let peer = Peer::start_with(&config).await;
+    (network, peer)
+}
+
+/// Makes every further heartbeat of the coordinator that marks its connections fail. It can read, and does not learn that it is removed.
+async fn stop_heartbeats(network: &Network) {
+    let pool = network.sql().await;
+    for statement in [
+        "CREATE FUNCTION refuse_heartbeat() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         IF current_setting('test.coordinator', true) = 'accepting' THEN RAISE EXCEPTION 'a heartbeat fails'; END IF; \
+         RETURN NULL; END $$",
+        "CREATE TRIGGER refuse_heartbeat BEFORE UPDATE ON coordinators FOR EACH STATEMENT \
+         EXECUTE FUNCTION refuse_heartbeat()",
+    ] {
+        sqlx::query(statement).execute(&pool).await.expect("changed");
+    }
+    pool.close().await;
+}
+
+/// Waits until another coordinator has taken the jobs over.
+async fn taken_over(network: &Network, from: &str, id: &str) {
+    let moved = async {
+        while coordinator_and_heartbeats(network, id).await.0 == from {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("a takeover", moved).await;
+}
+
+/// Begins a streamed chat whose Island has written "ab", as the client has read. Returns the id of its job too.
+async fn begun_chat(network: &Network, island: &mut Island) -> (Events, Assignment, String) {
+    let body = json!({"model": "echo", "messages": [{"role": "user", "content": "hi"}], "stream": true});
+    let request = network.call(Method::POST, "/chat/completions").json(&body);
+    let (response, run) = tokio::join!(request.send(), async {
+        let run = island.take().await;
+        island.send(run.key, run.first_event, vec![token("a"), token("b")]).await;
+        run
+    });
+    let response = response.expect("answer");
+    assert_eq!(response.status(), StatusCode::OK);
+    let mut chat = Events::of(response);
+    assert_eq!(until_text(&mut chat, "ab").await, "ab");
+    let id = run.key.job_id.to_string();
+    (chat, run, id)
+}
+
+/// Reads a chat until it has this many characters more, and returns them.
+async fn until_text(chat: &mut Events, expected: &str) -> String {
+    let mut text = String::new();
+    while text.len() < expected.len() {
+        text.push_str(&chat_text(&chat.next().await.expect("an event").json()));
+    }
+    text
+}
+
+fn chat_text(chunk: &Value) -> String {
+    chunk["choices"][0]["delta"]["content"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn a_chat_goes_on_after_its_job_was_taken_over() {
+    let (network, peer) = with_marked_connections().await;
+    let mut island = Island::start(&network).await;
+    peer.until_online(&network, &[&island]).await;
+    let (mut chat, run, id) = begun_chat(&network, &mut island).await;
+    let (from, _) = coordinator_and_heartbeats(&network, &id).await;
+    stop_heartbeats(&network).await;
+    taken_over(&network, &from, &id).await;
+    // Longer than a job may be unread whose client alone can read it.
+    let (begun, mut tokens) = (Instant::now(), vec![token("a"), token("b")]);
+    while begun.elapsed() < Duration::from_secs(40) {
+        let last = run.first_event + tokens.len() as u64 - 1;
+        let job = LeasedJob { key: run.key, phase: "run".into(), work: last, last_event: last };
+        drop(island.renew_all(vec![job]).await);
+        tokens.push(token("x"));
+        // As an Island that is told from where events are missing.
+        island.send(run.key, run.first_event, tokens.clone()).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let expected = "x".repeat(tokens.len() - 2);
+    assert_eq!(until_text(&mut chat, &expected).await, expected, "no gap and no repeat");
+    let (end, count) = (run.first_event + tokens.len() as u64, tokens.len() as u64);
+    assert!(island.end_until_answered(run.key, end, completed(1, count)).await.committed);
+    let rest = chat.rest().await;
+    let last = &rest[rest.len() - 2].json();
+    assert_eq!(last["choices"][0]["finish_reason"], "stop", "{rest:?}");
+    assert_eq!(rest.last().expect("an end").data, "[DONE]");
+    assert_eq!(peer.get(&network, &format!("/jobs/{id}")).await["data"]["output"], format!("ab{expected}"));
+    network.audit().await;
+    peer.down().await;
+}
+
+#[tokio::test]
+async fn a_chat_that_moved_is_cancelled_when_its_client_leaves() {
+    let (network, peer) = with_marked_connections().await;
+    let mut island = Island::start(&network).await;
+    peer.until_online(&network, &[&island]).await;
+    let (mut chat, run, id) = begun_chat(&network, &mut island).await;
+    let (from, _) = coordinator_and_heartbeats(&network, &id).await;
+    stop_heartbeats(&network).await;
+    taken_over(&network, &from, &id).await;
+    assert!(island.renew_until_answered(run.key, "run", 2, run.first_event + 1).await.leases[0].held);
+    let sent = async {
+        // The new coordinator resumes the job soon.
+        loop {
+            island.send(run.key, run.first_event + 2, vec![token("c")]).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let read = async { assert_eq!(until_text(&mut chat, "c").await, "c") };
+    tokio::select! {
+        () = read => {}
+        () = sent => {}
+    }
+    drop(chat);
+    assert_eq!(island.cancelled().await.key, run.key);
+    let ended = async {
+        while peer.get(&network, &format!("/jobs/{id}")).await["data"]["status"] != "cancelled" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("the end of the job", ended).await;
     network.audit().await;
     peer.down().await;
 }

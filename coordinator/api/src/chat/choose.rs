@@ -3,7 +3,6 @@
 use std::{collections::HashMap, sync::Arc};
 
 use island_protocol::{
-    ids::AccountId,
     preferences::{Preferences, Sort},
     problem::Code,
 };
@@ -22,9 +21,9 @@ const MAX_NAME: usize = 100;
 ///
 /// A single name is resolved by [`choice::choose`], unless it was meant for a certain model and is not its name. Of several names those
 /// that the catalogue does not know are left out.
-pub(crate) fn candidates(api: &Api, account: AccountId, chat: &Chat) -> Result<Vec<Arc<Cargo>>, ApiError> {
+pub(crate) fn candidates(api: &Api, allowed: &Allowed, chat: &Chat) -> Result<Vec<Arc<Cargo>>, ApiError> {
     let catalogue = api.execution.context().catalogue();
-    let usable = usable(api, account, &catalogue, chat);
+    let usable = usable(allowed, &catalogue, chat);
     let choose = |name: &str| choice::choose(&catalogue, name, &usable).cloned();
     let mut found: Vec<Arc<Cargo>> = Vec::new();
     for name in chat.models.iter().filter(|name| choice::is_known(&catalogue, name)) {
@@ -69,9 +68,8 @@ pub(crate) fn absent() -> ApiError {
 }
 
 /// How near the files of each model are to the nearest Island that may serve it now.
-fn usable(api: &Api, account: AccountId, catalogue: &Catalogue, chat: &Chat) -> choice::Usable {
+fn usable(allowed: &Allowed, catalogue: &Catalogue, chat: &Chat) -> choice::Usable {
     let mut usable = HashMap::new();
-    let allowed = Allowed::of(api, account, &chat.preferences);
     let suits = |cargo: &&Arc<Cargo>| {
         cargo.is_chat()
             && (cargo.sees() || !chat.has_images)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use island_protocol::problem::Code;
 
 use super::{choose, request::Chat};
-use crate::{Api, ApiError, auth::Caller, one_job};
+use crate::{Api, ApiError, auth::Caller, availability::Allowed, one_job};
 
 /// Input by which a Cargo only counts.
 const COUNTS: &str = "count_tokens";
@@ -13,7 +13,9 @@ const COUNTS: &str = "count_tokens";
 /// The number of tokens of the conversation for the first of its models that an Island can serve.
 pub(crate) async fn count(api: &Arc<Api>, caller: Caller, chat: &Chat) -> Result<u64, ApiError> {
     let mut refusal = None;
-    for cargo in choose::candidates(api, caller.account, chat)? {
+    let allowed = Allowed::of(api, caller.account, &chat.preferences);
+    let cargos = choose::candidates(api, &allowed, chat)?;
+    for cargo in cargos {
         let counted = async {
             if !cargo.takes(COUNTS) {
                 let message = format!("the model {} does not count tokens", cargo.entry.slug);

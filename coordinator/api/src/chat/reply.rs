@@ -11,7 +11,7 @@ use island_protocol::{
 use tokio::time::timeout;
 
 use super::parts::{End, Part, Parts, Piece, add_part};
-use crate::{ApiError, availability, jobs::follow::Followed};
+use crate::{ApiError, jobs::follow::Followed};
 use island_coordinator_domain::job::{CANCELLED_BY_OPERATOR, Job};
 use island_coordinator_execution::job_handle::JobHandle;
 
@@ -116,18 +116,16 @@ impl Reply {
     /// Waits up to `wait` for an Island that accepts the job, and then up to `delay` for the first piece. Errors until
     /// then are answered with their HTTP status.
     pub(super) async fn begin(&mut self, wait: Duration, delay: Duration) -> Result<(), ApiError> {
-        let ended = {
-            let handle = self.handle.clone();
-            tokio::select! {
-                biased;
-                read = self.fill() => Some(read),
-                () = handle.accepted() => None,
-                () = tokio::time::sleep(wait) => {
-                    return Err(availability::not_accepted(&handle, &self.head.model));
-                }
+        let accepted = self.followed.accepted(wait, &self.head.model);
+        let is_read = tokio::select! {
+            biased;
+            _ = self.fill() => true,
+            accepted = accepted => {
+                accepted?;
+                false
             }
         };
-        if ended.is_none() && timeout(delay, self.fill()).await.is_err() {
+        if !is_read && timeout(delay, self.fill()).await.is_err() {
             return Ok(());
         }
         match self.ready.front() {
@@ -142,7 +140,7 @@ impl Reply {
         self.followed.guard.disarm();
     }
 
-    /// Reads until there is a piece. Returns `false` if the log has ended. Cancel safe.
+    /// Reads until there is a piece. Returns `false` if there are no more. Cancel safe.
     pub(super) async fn fill(&mut self) -> bool {
         while self.ready.is_empty() {
             let Some(entries) = self.followed.next().await else { return false };
@@ -153,7 +151,7 @@ impl Reply {
         true
     }
 
-    /// Why the log has ended before the reply.
+    /// Why there are no more events before the end of the reply.
     pub(super) fn interruption(&self) -> ApiError {
         self.followed.interruption()
     }

@@ -28,7 +28,7 @@ use crate::{
     },
     observe,
 };
-use island_coordinator_domain::{catalogue::Cargo, placement};
+use island_coordinator_domain::{catalogue::Cargo, job::input::JobInput, placement};
 use island_coordinator_storage as storage;
 use island_coordinator_storage::{StoreError, jobs};
 
@@ -126,14 +126,14 @@ async fn run_once(
     cargo: &Arc<Cargo>,
     limits: JobLimits,
 ) -> Result<IslandCheck, ApiError> {
-    let input = varied(cargo)?;
-    let mut job = new_job(api, account, cargo, input, 0)?;
+    let fields = varied(cargo)?;
+    let mut job = new_job(api, account, cargo, &fields, JobInput::new(&fields), 0)?;
     job.only = Some(host);
     job.price = island_protocol::credits::MicroCredits::ZERO;
     let begun = Instant::now();
     let (id, since) = (job.id, job.created_at.plus_ms(-limits.interval_ms));
     let trace = api.execution.context().traces.begin("job", Kind::Internal, observe::trace());
-    let new = api.execution.prepare(job, cargo, trace).ok_or_else(too_many_inputs)?;
+    let new = api.execution.prepare(job, cargo, None, trace).ok_or_else(too_many_inputs)?;
     if !new.is_placed() {
         return Ok(not_placed(Some(cargo), "its last free slot was taken meanwhile"));
     }
@@ -142,7 +142,8 @@ async fn run_once(
         let context = execution.context();
         let is_stored = jobs::accept_check(&context.store, &new.job, context.instance, since).await?;
         // Dropped after the timeout or when the Island disconnects, it cancels the job.
-        Ok::<_, StoreError>(is_stored.then(|| CancelOnDrop::new(new.start(), OnDisconnect::Cancel)))
+        let guarded = || CancelOnDrop::new(execution.clone(), new.start(), OnDisconnect::Cancel);
+        Ok::<_, StoreError>(is_stored.then(guarded))
     });
     let Some(guard) = accepted.await.ok_or_else(stopping)?? else {
         return Err(checked_recently());

@@ -1,8 +1,7 @@
 //! Waits for the end of a job on behalf of its request.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
 
-use island_daemon::chain::Chain;
 use island_protocol::{event::JobEvent, problem::Code};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -10,11 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::submit::{OnDisconnect, Submission, stopping};
 use crate::{Api, ApiError, Stops, availability};
 use island_coordinator_domain::job::Job;
-use island_coordinator_execution::{
-    job_handle::JobHandle,
-    log::{Entry, Reader},
-    stored_events::StoredEvents,
-};
+use island_coordinator_execution::{Execution, feed::Feed, job_handle::JobHandle, log::Entry};
 
 /// Maximum time to store the end of a job that is cancelled because the coordinator stops.
 const END_LIMIT: Duration = Duration::from_secs(2);
@@ -22,13 +17,18 @@ const END_LIMIT: Duration = Duration::from_secs(2);
 /// An accepted job whose client waits. Dropped while armed, because the client has disconnected, it cancels the job.
 #[derive(Debug)]
 pub(crate) struct CancelOnDrop {
+    execution: Arc<Execution>,
     handle: Arc<JobHandle>,
     is_armed: bool,
 }
 
 impl CancelOnDrop {
-    pub(crate) fn new(handle: Arc<JobHandle>, on_disconnect: OnDisconnect) -> Self {
-        Self { handle, is_armed: on_disconnect == OnDisconnect::Cancel }
+    pub(crate) fn new(
+        execution: Arc<Execution>,
+        handle: Arc<JobHandle>,
+        on_disconnect: OnDisconnect,
+    ) -> Self {
+        Self { execution, handle, is_armed: on_disconnect == OnDisconnect::Cancel }
     }
 
     /// The job.
@@ -45,31 +45,8 @@ impl CancelOnDrop {
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if self.is_armed {
-            self.handle.cancel();
+            self.execution.request_cancel(self.handle.id);
         }
-    }
-}
-
-/// The events of an accepted job, from the first one on.
-#[derive(Debug)]
-enum Events {
-    /// The job runs here.
-    Log(Reader),
-    /// An earlier, identical request created the job, and it has ended.
-    Stored(Box<StoredEvents>),
-}
-
-impl Events {
-    /// The next events, at least one. Returns `None` if there are no more. Cancel safe.
-    async fn next(&mut self) -> Option<Vec<Entry>> {
-        let stored = match self {
-            Self::Log(reader) => return reader.next().await,
-            Self::Stored(stored) => stored,
-        };
-        stored.next().await.unwrap_or_else(|error| {
-            tracing::warn!(job = %stored.job(), error = %Chain(&error), "replay of an ended job interrupted");
-            None
-        })
     }
 }
 
@@ -77,17 +54,34 @@ impl Events {
 #[derive(Debug)]
 pub(crate) struct Followed {
     pub guard: CancelOnDrop,
-    events: Events,
+    feed: Feed,
     /// Triggered when the coordinator has no more time for replies.
     stop: CancellationToken,
     is_stopping: bool,
 }
 
 impl Followed {
-    /// A job that runs here.
+    /// A job that was accepted here.
     pub(crate) fn new(guard: CancelOnDrop, stops: &Stops) -> Self {
-        let events = Events::Log(guard.handle.log.read(0));
-        Self { guard, events, stop: stops.replies.clone(), is_stopping: false }
+        let feed = Feed::of(guard.execution.clone(), &guard.handle);
+        Self { guard, feed, stop: stops.replies.clone(), is_stopping: false }
+    }
+
+    /// Waits up to `wait` until an Island has accepted the job.
+    pub(crate) fn accepted(
+        &self,
+        wait: Duration,
+        slug: &str,
+    ) -> impl Future<Output = Result<(), ApiError>> + use<> {
+        let (handle, slug) = (self.guard.handle(), slug.to_owned());
+        async move {
+            match timeout(wait, handle.accepted()).await {
+                Ok(()) => Ok(()),
+                // The coordinator that executes the job now knows it, and ends a job that no Island takes.
+                Err(_) if handle.log.is_abandoned() => Ok(()),
+                Err(_) => Err(availability::not_accepted(&handle, &slug)),
+            }
+        }
     }
 
     /// The next events, at least one. Returns `None` if there are no more, or the coordinator has no more time for them. Cancel safe.
@@ -95,7 +89,7 @@ impl Followed {
         if !self.is_stopping {
             tokio::select! {
                 biased;
-                entries = self.events.next() => return entries,
+                entries = self.feed.next() => return entries,
                 () = self.stop.cancelled() => self.is_stopping = true,
             }
         }
@@ -107,10 +101,10 @@ impl Followed {
         if !self.guard.is_armed {
             return None;
         }
-        self.guard.handle.cancel();
+        self.guard.execution.request_cancel(self.guard.handle.id);
         let ended = async {
             loop {
-                let entries = self.events.next().await?;
+                let entries = self.feed.next().await?;
                 if let Some(last) = entries.last().filter(|last| last.event.event.is_last()) {
                     let is_complete = matches!(last.event.event, JobEvent::Done { .. });
                     return is_complete.then_some(entries);
@@ -125,7 +119,7 @@ impl Followed {
         if self.is_stopping {
             return stopping();
         }
-        ApiError::new(Code::ServiceUnavailable, "the job moved to another coordinator; try again")
+        ApiError::new(Code::ServiceUnavailable, "the rest of the answer cannot be read")
     }
 }
 
@@ -135,8 +129,8 @@ pub(crate) async fn follow(api: &Api, submission: Submission) -> Result<(Followe
         Submission::New(guard, job) => return Ok((Followed::new(guard, &api.stops), job, false)),
         Submission::Existing(job) => job,
     };
-    let stored = StoredEvents::open(&api.execution.context().store, job.id, 0).await?;
-    let stored = stored.ok_or_else(|| {
+    let execution = api.execution.clone();
+    let feed = Feed::ended(execution.clone(), job.id, 0).await?.ok_or_else(|| {
         if job.end.is_some() {
             return ApiError::new(
                 Code::NotFound,
@@ -145,16 +139,14 @@ pub(crate) async fn follow(api: &Api, submission: Submission) -> Result<(Followe
         }
         ApiError::new(Code::IdempotencyInProgress, "the first request with this Idempotency-Key still runs")
     })?;
-    let handle = Arc::new(JobHandle::ended(api.execution.context(), job.clone()));
-    let guard = CancelOnDrop::new(handle, OnDisconnect::Run);
-    let (events, stop) = (Events::Stored(Box::new(stored)), api.stops.replies.clone());
-    Ok((Followed { guard, events, stop, is_stopping: false }, job, true))
+    let handle = Arc::new(JobHandle::ended(execution.context(), job.clone()));
+    let guard = CancelOnDrop::new(execution, handle, OnDisconnect::Run);
+    Ok((Followed { guard, feed, stop: api.stops.replies.clone(), is_stopping: false }, job, true))
 }
 
 /// A job's events in order. Dropped before the last one, it cancels the job.
 #[derive(Debug)]
 pub(crate) struct Follower {
-    handle: Arc<JobHandle>,
     followed: Followed,
     /// Read but not yet returned.
     ready: VecDeque<Entry>,
@@ -162,7 +154,7 @@ pub(crate) struct Follower {
 
 impl Follower {
     pub(crate) fn new(followed: Followed) -> Self {
-        Self { handle: followed.guard.handle(), followed, ready: VecDeque::new() }
+        Self { followed, ready: VecDeque::new() }
     }
 
     /// Lets the job run to its end even if the client disconnects.
@@ -172,19 +164,16 @@ impl Follower {
 
     /// Waits until an Island has accepted the job, or the job has ended.
     pub(crate) async fn begin(&mut self, wait: Duration, slug: &str) -> Result<(), ApiError> {
-        if matches!(self.followed.events, Events::Stored(_)) {
+        if self.followed.feed.is_stored() {
             // All of its events are there, and reading them all would hold them in memory.
             return Ok(());
         }
-        let handle = self.handle.clone();
-        let deadline = tokio::time::sleep(wait);
-        tokio::pin!(deadline);
+        let mut accepted = pin!(self.followed.accepted(wait, slug));
         while !self.has_ended() {
             tokio::select! {
                 biased;
                 is_more = self.fill() => if !is_more { return Err(self.followed.interruption()) },
-                () = handle.accepted() => return Ok(()),
-                () = &mut deadline => return Err(availability::not_accepted(&handle, slug)),
+                accepted = &mut accepted => return accepted,
             }
         }
         Ok(())
@@ -232,7 +221,7 @@ impl Follower {
         self.ready.iter().any(|entry| entry.event.event.is_last())
     }
 
-    /// Reads the events that are available. Returns `false` if the log has ended. Cancel safe.
+    /// Reads the events that are available. Returns `false` if there are no more. Cancel safe.
     async fn fill(&mut self) -> bool {
         match self.followed.next().await {
             Some(entries) => {

@@ -10,14 +10,13 @@ use axum::{
 };
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, stream};
-use island_daemon::chain::Chain;
 use island_protocol::problem::Code;
 use tokio_util::sync::CancellationToken;
 
 use super::{parse_id, unknown};
 use crate::{Api, ApiError, auth::Caller, query::Query, segment::Segment, slots::Slot};
 use island_coordinator_domain::sse;
-use island_coordinator_execution::{feed::Feed, log::Entry, stored_events::StoredEvents};
+use island_coordinator_execution::{feed::Feed, log::Entry};
 use island_coordinator_storage::jobs;
 
 /// Maximum silence on a stream.
@@ -42,15 +41,14 @@ pub(crate) async fn stream(
     let store = &api.execution.context().store;
     let has_ended = jobs::has_ended(store.reader(), id, caller.account).await?.ok_or_else(unknown)?;
     let slot = api.streams.take(caller.account).await?;
-    let source = if has_ended {
-        let events = StoredEvents::open(store, id, after).await?;
-        let events =
-            events.ok_or_else(|| ApiError::new(Code::NotFound, "the events of this job were deleted"))?;
-        Source::Stored(Box::new(events))
+    let execution = api.execution.clone();
+    let feed = if has_ended {
+        let feed = Feed::ended(execution, id, after).await?;
+        feed.ok_or_else(|| ApiError::new(Code::NotFound, "the events of this job were deleted"))?
     } else {
-        Source::Feed(Box::new(Feed::open(api.execution.clone(), id, after).await?))
+        Feed::open(execution, id, after).await?
     };
-    let reading = Reading { source, ready: VecDeque::new(), soft: api.stops.http.clone(), slot: Some(slot) };
+    let reading = Reading { feed, ready: VecDeque::new(), soft: api.stops.http.clone(), slot: Some(slot) };
     Ok(event_stream(reading.frames()))
 }
 
@@ -77,36 +75,9 @@ pub(crate) fn event_stream(
     response
 }
 
-/// Where the events come from.
-enum Source {
-    /// A job that was open when its stream began.
-    Feed(Box<Feed>),
-    /// An ended job.
-    Stored(Box<StoredEvents>),
-}
-
-impl Source {
-    /// The next events, at least one. Returns `None` after the last one. Cancel safe.
-    async fn next(&mut self) -> Option<VecDeque<Entry>> {
-        let events = match self {
-            Self::Feed(feed) => return feed.next().await.map(VecDeque::from),
-            Self::Stored(events) => events,
-        };
-        match events.next().await {
-            Ok(entries) => entries.map(VecDeque::from),
-            Err(error) => {
-                // The client resumes after the last event that it received.
-                let job = events.job();
-                tracing::warn!(%job, error = %Chain(&error), "stream of an ended job interrupted");
-                None
-            }
-        }
-    }
-}
-
 /// A reader of a job's events. It releases its stream slot on drop.
 struct Reading {
-    source: Source,
+    feed: Feed,
     /// Read but not yet given to the connection.
     ready: VecDeque<Entry>,
     soft: CancellationToken,
@@ -124,7 +95,7 @@ impl Reading {
                 tokio::select! {
                     biased;
                     () = reading.soft.cancelled() => return reading.interrupted(),
-                    entries = reading.source.next() => reading.ready = entries?,
+                    entries = reading.feed.next() => reading.ready = entries?.into(),
                     () = tokio::time::sleep(KEEP_ALIVE) => return Some((Ok(sse::KEEP_ALIVE), reading)),
                 }
             }

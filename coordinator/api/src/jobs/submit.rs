@@ -32,7 +32,8 @@ use crate::{
 };
 use island_coordinator_domain::{
     catalogue::{Cargo, cargo::SchemaViolation, units},
-    job::{Agreement, Job, conversation, input_tokens},
+    fleet::Candidates,
+    job::{Agreement, Job, conversation, input::JobInput, input_tokens},
 };
 use island_coordinator_execution::network::NotAccepted;
 use island_coordinator_storage::{
@@ -40,7 +41,6 @@ use island_coordinator_storage::{
     idempotency::JOBS,
     jobs::{self, AcceptError, Accepted, Terms},
     quota::Refused,
-    to_json,
 };
 
 /// Accepts a job. The answer is sent after the job and its hold are committed.
@@ -65,7 +65,8 @@ pub(crate) async fn submit(
         conversation: beginnings.unwrap_or_default(),
         ..Request::new(input)
     };
-    let (job, replayed) = match accept(&api, caller, cargo, request).await? {
+    let accepted = accept(&api, caller, cargo, request).await?;
+    let (job, replayed) = match accepted {
         Submission::New(_, job) => (job, false),
         Submission::Existing(job) => (job, true),
     };
@@ -74,7 +75,7 @@ pub(crate) async fn submit(
         workload_id: job.workload_id,
         workload_slug: job.workload,
         status: JobStatus::Submitted,
-        input: job.input,
+        input: job.input.fields(),
         created_at: job.created_at,
     };
     Ok((StatusCode::CREATED, Replayed(replayed), Json(Data { data })))
@@ -111,6 +112,8 @@ pub(crate) struct Request {
     pub conversation: Vec<String>,
     /// What is kept of the request of a stored response.
     pub response: Option<String>,
+    /// The Islands that could take the job moments ago, if that was asked.
+    pub candidates: Option<Candidates>,
 }
 
 impl Request {
@@ -124,6 +127,7 @@ impl Request {
             on_disconnect: OnDisconnect::Run,
             conversation: Vec::new(),
             response: None,
+            candidates: None,
         }
     }
 
@@ -161,7 +165,8 @@ pub(crate) async fn accept(
     cargo: &Arc<Cargo>,
     request: Request,
 ) -> Result<Submission, ApiError> {
-    let Request { input, priority, preferences, key, on_disconnect, conversation, response } = request;
+    let Request { input, priority, preferences, key, on_disconnect, conversation, response, candidates } =
+        request;
     api.network.accepts(&cargo.entry.slug).map_err(not_accepted)?;
     let (input, checked) = check_input(api, caller.account, cargo, Value::Object(input)).await?;
     checked.map_err(|violation| {
@@ -172,7 +177,8 @@ pub(crate) async fn accept(
         };
         ApiError::field(Code::InvalidInput, param, violation.message)
     })?;
-    if to_json(&input).len() > MAX_INPUT {
+    let encoded = input.as_object().map(JobInput::new);
+    if encoded.as_ref().is_some_and(|encoded| encoded.as_str().len() > MAX_INPUT) {
         return Err(ApiError::field(
             Code::PayloadTooLarge,
             "input",
@@ -182,13 +188,14 @@ pub(crate) async fn accept(
     if api.stops.http.is_cancelled() {
         return Err(stopping());
     }
-    let Value::Object(input) = input else {
+    let (Value::Object(fields), Some(input)) = (input, encoded) else {
         return Err(ApiError::new(Code::InvalidInput, "input must be an object"));
     };
     if !cargo.is_stored_as(&preferences.quantizations) {
         return Err(other_quantization());
     }
-    let mut job = new_job(api, caller.account, cargo, input, priority)?;
+    let mut job = new_job(api, caller.account, cargo, &fields, input, priority)?;
+    drop(fields);
     if let Some(most) = preferences.max_price.filter(|most| job.price > *most) {
         let message = format!("the job may cost {} credits, and the request allows {most}", job.price);
         return Err(ApiError::field(Code::ValidationError, "preferences.max_price", message));
@@ -202,7 +209,8 @@ pub(crate) async fn accept(
     // A repeated request with the same key reads the result.
     job.cancel_unread = on_disconnect == OnDisconnect::Cancel && key.is_none();
     let trace = api.execution.context().traces.begin("job", Kind::Internal, observe::trace());
-    let new = api.execution.prepare(job.clone(), cargo, trace).ok_or_else(too_many_inputs)?;
+    let new = api.execution.prepare(job.clone(), cargo, candidates.as_ref(), trace);
+    let new = new.ok_or_else(too_many_inputs)?;
     let (execution, limit) = (api.execution.clone(), api.rules.concurrent_jobs);
     // The record of a batch's line is valid as long as it exists, which is until the batch has ended.
     let life_ms = if caller.batch.is_some() { i64::MAX } else { api.rules.idempotency_ms };
@@ -215,8 +223,12 @@ pub(crate) async fn accept(
         let storing = new.trace.child("accept", Kind::Internal);
         let stored = jobs::accept(&context.store, &new.job, &terms).await;
         drop(storing);
-        match stored.map_err(|error| refused(error, new.job.created_at))? {
-            Accepted::New => Ok(Submission::New(CancelOnDrop::new(new.start(), on_disconnect), job)),
+        let stored = stored.map_err(|error| refused(error, new.job.created_at))?;
+        match stored {
+            Accepted::New => {
+                let guard = CancelOnDrop::new(execution.clone(), new.start(), on_disconnect);
+                Ok(Submission::New(guard, job))
+            }
             Accepted::Existing(id) => {
                 let existing = jobs::get(context.store.reader(), id).await?;
                 existing.map(Submission::Existing).ok_or_else(|| StoreError::Corrupt { what: "made" }.into())
@@ -242,7 +254,7 @@ pub(crate) fn too_many_inputs() -> ApiError {
     ApiError::new(Code::ServiceUnavailable, "too many jobs are open in this network").after(5)
 }
 
-/// A new job of `account`, not yet stored.
+/// A new job of `account`, not yet stored. `input` is encoded from `fields`.
 ///
 /// # Errors
 /// The input has no price.
@@ -250,18 +262,19 @@ pub(crate) fn new_job(
     api: &Api,
     account: AccountId,
     cargo: &Cargo,
-    input: Map<String, Value>,
+    fields: &Map<String, Value>,
+    input: JobInput,
     priority: u8,
 ) -> Result<Job, ApiError> {
     let now = api.execution.context().clock.now();
     let limits = &cargo.spec.limits;
-    let requested = input.get("max_tokens").and_then(Value::as_u64);
+    let requested = fields.get("max_tokens").and_then(Value::as_u64);
     let limit = Some(limits.max_tokens).filter(|limit| *limit > 0);
     let max_tokens = match (requested, limit) {
         (Some(requested), Some(limit)) => Some(requested.min(limit)),
         (requested, limit) => requested.or(limit),
     };
-    let (price, agreement) = price(cargo, &input, max_tokens)
+    let (price, agreement) = price(cargo, fields, &input, max_tokens)
         .map_err(|unreadable| ApiError::field(Code::InvalidInput, "audio", unreadable.to_string()))?;
     let agreement = Agreement { version: Some(cargo.version().to_owned()), ..agreement };
     let timeout_ms = i64::try_from(limits.timeout_s.saturating_mul(1000)).unwrap_or(i64::MAX / 4);
@@ -277,15 +290,16 @@ pub(crate) fn new_job(
 /// The price is for the length of a sound that cannot be read.
 fn price(
     cargo: &Cargo,
-    input: &Map<String, Value>,
+    fields: &Map<String, Value>,
+    input: &JobInput,
     max_tokens: Option<u64>,
 ) -> Result<(MicroCredits, Agreement), units::Unreadable> {
     let CargoEntry { price_per_job, token_prices, .. } = &cargo.entry;
     if token_prices.is_zero() {
-        return Ok((units::price(&cargo.entry, input)?, Agreement::default()));
+        return Ok((units::price(&cargo.entry, fields)?, Agreement::default()));
     }
     let context = Some(cargo.spec.limits.context_tokens).filter(|tokens| *tokens > 0).unwrap_or(u64::MAX);
-    let most_input = input_tokens::count(input).max.min(context);
+    let most_input = input.tokens().max.min(context);
     let most_output = max_tokens.unwrap_or(u64::MAX).min(context);
     let tokens = token_prices.of(most_input, most_output);
     let agreement =

@@ -165,7 +165,7 @@ pub(super) async fn conversation(api: &Api, caller: &Caller, id: &str) -> Result
     if job.status != JobStatus::Completed {
         return Err(refused("only a response that is complete can be continued"));
     }
-    let messages = job.input.get("messages").cloned().unwrap_or_default();
+    let messages = job.input.get("messages").unwrap_or_default();
     let messages: Vec<ChatMessage> = serde_json::from_value(messages)
         .map_err(|_| refused("the model of this response keeps no conversation"))?;
     let skipped = usize::from(about.instructions.is_some());

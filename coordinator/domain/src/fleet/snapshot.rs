@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Island;
-use crate::placement::{self, Candidate, Nearness, pace::Paces};
+use crate::placement::{self, Candidate, Nearness, Reasons, Selection, pace::Paces};
 
 /// A snapshot is reused for this many times what it cost to take, so that snapshots take 2 % of the time at most.
 const REUSE: u32 = 50;
@@ -132,7 +132,7 @@ impl IslandSummary {
     }
 
     /// The Island as placement saw it, if it has registered and sent a heartbeat.
-    pub(crate) fn candidate(&self) -> Option<Candidate<'_>> {
+    pub fn candidate(&self) -> Option<Candidate<'_>> {
         let load = self.load.as_ref()?;
         Some(Candidate {
             id: self.id,
@@ -213,7 +213,48 @@ pub struct Snapshot {
     /// What this snapshot and its counts cost, microseconds.
     cost: AtomicU64,
     able: Mutex<HashMap<Slug, u64>>,
-    nearest: Mutex<HashMap<Slug, Option<Nearness>>>,
+    outlooks: Mutex<HashMap<Slug, Arc<Outlook>>>,
+    /// How often all Islands were compared with something.
+    #[cfg(test)]
+    pub walks: AtomicU64,
+}
+
+/// What the Islands of a snapshot are to one Cargo.
+#[derive(Debug, Default)]
+pub struct Outlook {
+    /// How near the files are on the Island that has them nearest, of those that could run the Cargo apart from free slots.
+    pub nearest: Option<Nearness>,
+    /// Places of the Islands that can run it, now or when jobs end.
+    able: Vec<u32>,
+    /// Why the others cannot.
+    pub reasons: Reasons,
+}
+
+impl Outlook {
+    /// Whether an Island can run the Cargo, now or when jobs end.
+    pub fn is_hopeful(&self) -> bool {
+        !self.able.is_empty()
+    }
+}
+
+/// The Islands on which a job may be placed at once.
+#[derive(Debug, Clone)]
+pub struct Candidates {
+    islands: Arc<Snapshot>,
+    outlook: Arc<Outlook>,
+}
+
+impl Candidates {
+    /// Those that an outlook on these Islands leaves.
+    pub fn new(islands: Arc<Snapshot>, outlook: Arc<Outlook>) -> Self {
+        Self { islands, outlook }
+    }
+
+    /// Their ids.
+    pub fn hosts(&self) -> impl Iterator<Item = &HostId> {
+        let places = self.outlook.able.iter().map(|place| *place as usize);
+        places.filter_map(|place| self.islands.islands.get(place)).map(|island| &island.id)
+    }
 }
 
 impl Snapshot {
@@ -224,7 +265,9 @@ impl Snapshot {
             taken,
             cost: AtomicU64::new(0),
             able: Mutex::default(),
-            nearest: Mutex::default(),
+            outlooks: Mutex::default(),
+            #[cfg(test)]
+            walks: AtomicU64::default(),
         };
         snapshot.spent(cost);
         snapshot
@@ -271,23 +314,35 @@ impl Snapshot {
         (page, total as u64)
     }
 
-    /// The Islands as placement saw them.
-    pub fn candidates(&self) -> impl Iterator<Item = Candidate<'_>> {
-        self.islands.iter().filter_map(IslandSummary::candidate)
-    }
-
-    /// How near the files of a Cargo are on the Island that has them nearest, of those that could run it apart from
-    /// free slots; computed once for each Cargo.
-    pub fn nearest(&self, cargo: &CargoSpec) -> Option<Nearness> {
-        let known = self.nearest.lock().get(&cargo.slug).copied();
+    /// What the Islands are to a Cargo, for a job of any request; computed once for each Cargo.
+    pub fn outlook(&self, cargo: &CargoSpec) -> Arc<Outlook> {
+        let known = self.outlooks.lock().get(&cargo.slug).cloned();
         known.unwrap_or_else(|| {
             let begun = Instant::now();
-            let usable = self.candidates().filter_map(|island| placement::usable(cargo, &island).ok());
-            let nearest = usable.min();
-            self.nearest.lock().insert(cargo.slug.clone(), nearest);
+            let outlook = Arc::new(self.outlook_for(cargo, &Selection::default()));
+            self.outlooks.lock().insert(cargo.slug.clone(), outlook.clone());
             self.spent(begun.elapsed());
-            nearest
+            outlook
         })
+    }
+
+    /// What the Islands are to a Cargo, for a job with this selection.
+    pub fn outlook_for(&self, cargo: &CargoSpec, selection: &Selection) -> Outlook {
+        #[cfg(test)]
+        self.walks.fetch_add(1, Ordering::Relaxed);
+        let mut outlook = Outlook::default();
+        for (place, island) in (0..).zip(&self.islands) {
+            let Some(island) = island.candidate() else { continue };
+            match placement::usable_by(cargo, selection, &island) {
+                Ok(nearness) => {
+                    outlook.nearest = Some(outlook.nearest.map_or(nearness, |nearest| nearest.min(nearness)));
+                    outlook.able.push(place);
+                }
+                Err(reason) if reason.is_temporary() => outlook.able.push(place),
+                Err(reason) => *outlook.reasons.entry(reason).or_default() += 1,
+            }
+        }
+        outlook
     }
 }
 

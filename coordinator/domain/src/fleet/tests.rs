@@ -27,6 +27,41 @@ fn place(fleet: &Fleet, n: u128, now: Instant) -> bool {
 }
 
 #[test]
+fn an_island_is_compared_once_from_choice_to_claim() {
+    let (fleet, now) = fleet();
+    let add = |n: u128, capabilities: Capabilities| {
+        let newcomer = Enrolled::new(
+            HostId(Uuid::from_u128(n)),
+            AccountId(Uuid::from_u128(2)),
+            String::new(),
+            n.to_string(),
+        );
+        fleet.enroll(Enrolled { capabilities: Some(Arc::new(capabilities)), ..newcomer });
+        let heartbeat = Heartbeat { host_id: HostId(Uuid::from_u128(n)), ..heartbeat(1, &[]) };
+        fleet.heartbeat(heartbeat, now, Timestamp::from_unix_ms(0));
+    };
+    add(1, capabilities());
+    add(2, capabilities());
+    for n in 3..20 {
+        add(n, Capabilities { runtimes: Vec::new(), ..capabilities() });
+    }
+    let islands = fleet.snapshot(now);
+    // The choice among models, then the check of the chosen one.
+    assert_eq!(islands.outlook(&cargo_spec()).nearest, Some(crate::placement::Nearness::OnDisk));
+    let outlook = islands.outlook(&cargo_spec());
+    assert_eq!((outlook.is_hopeful(), outlook.reasons.values().sum::<u64>()), (true, 17));
+    let candidates = Candidates::new(islands.clone(), outlook);
+    let (history, claimed) = (PlacementHistory::default(), key(1));
+    fleet.place_among(candidates.hosts(), &cargo_spec(), claimed, &history, now).expect("an Island");
+    assert_eq!(islands.walks.load(std::sync::atomic::Ordering::Relaxed), 1, "all of them once");
+    assert_eq!(
+        fleet.considered.load(std::sync::atomic::Ordering::Relaxed),
+        2,
+        "those that can, for the claim"
+    );
+}
+
+#[test]
 fn slots_assigned_since_the_last_heartbeat_are_taken_and_ended_ones_free() {
     let (fleet, now) = fleet();
     let at = Timestamp::from_unix_ms(0);

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::Hosts;
 use island_coordinator_domain::{
     fleet::{Conduct, PlacementHistory},
-    job::{Canceller, End, Job, Part, Times},
+    job::{Canceller, End, Job, Part, Times, input::JobInput},
     metrics::Loss,
     placement::pace::Run,
 };
@@ -50,8 +50,10 @@ pub(crate) enum Input {
     Lost { key: AttemptKey },
     /// The job is cancelled.
     Cancel(Canceller),
+    /// SQL names another coordinator, or the job has ended there.
+    Moved,
     /// Time has passed. Renewals that arrived before `applied_until` have been applied. `has_readers` is whether a
-    /// consumer follows the job here.
+    /// consumer follows the job, here or at another coordinator.
     Tick { connectivity: Connectivity, applied_until: Instant, has_readers: bool },
     /// The result of [`Effect::Write`].
     Written(Written),
@@ -86,7 +88,7 @@ pub(crate) enum Effect {
     /// Commits this, and returns the result as the next input.
     Write(Write),
     /// Sends this to the Island, for the run of its agent that is known, and returns its answer as an input.
-    Offer { host: HostId, assignment: Box<Assignment> },
+    Offer { host: HostId, assignment: Box<Assignment<JobInput>> },
     /// An Island has accepted the job for the first time.
     Accepted,
     /// Stops an attempt.

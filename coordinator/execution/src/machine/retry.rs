@@ -7,9 +7,9 @@ use island_protocol::{
     job::{Failure, FailureCode, Fault},
 };
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use island_coordinator_domain::fleet::Conduct;
+use island_coordinator_domain::{fleet::Conduct, job::input::JobInput};
 
 /// Attempts that may be handed back by owners, in addition to those that may fail.
 const HAND_BACKS: u32 = 8;
@@ -54,10 +54,10 @@ pub(super) fn may_retry(
 }
 
 /// Whether a grammar enforces the form of the whole reply to an input: a required format, or a call that must be made.
-pub(super) fn has_enforced_form(input: &Map<String, Value>) -> bool {
+pub(super) fn has_enforced_form(input: &JobInput) -> bool {
     let given = |field: &str| input.get(field).filter(|value| !value.is_null());
-    let is_format = |format: &Value| format.get("type").is_none_or(|kind| kind != "text");
-    let is_forced = |choice: &Value| !matches!(choice.as_str(), Some("auto" | "none"));
+    let is_format = |format: Value| format.get("type").is_none_or(|kind| kind != "text");
+    let is_forced = |choice: Value| !matches!(choice.as_str(), Some("auto" | "none"));
     given("response_format").is_some_and(is_format) || given("tool_choice").is_some_and(is_forced)
 }
 
@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn only_required_formats_and_calls_are_enforced() {
-        let has_form = |input: Value| has_enforced_form(input.as_object().expect("an object"));
+        let has_form =
+            |input: Value| has_enforced_form(&JobInput::new(input.as_object().expect("an object")));
         let weather = json!({"type": "function", "function": {"name": "weather"}});
         for free in [
             json!({}),

@@ -5,7 +5,7 @@ use island_protocol::{
     time::Timestamp,
 };
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::*;
@@ -26,6 +26,10 @@ fn host(n: u128) -> HostId {
     HostId(Uuid::from_u128(n))
 }
 
+fn encoded(input: Value) -> JobInput {
+    JobInput::new(input.as_object().expect("an object"))
+}
+
 fn job() -> Job {
     let created_at = Timestamp::from_unix_ms(WALL_MS);
     let workload = (1, "story".parse().expect("slug"));
@@ -37,7 +41,7 @@ fn job() -> Job {
         created_at,
     );
     Job {
-        input: json!({"words": 4}).as_object().expect("object").clone(),
+        input: encoded(json!({"words": 4})),
         max_tokens: Some(100),
         deadline: Timestamp::from_unix_ms(WALL_MS + 60_000 + TIME_LIMIT_MS),
         ..new
@@ -276,7 +280,7 @@ fn each_island_of_a_reply_is_paid_for_its_part() {
 /// A job whose reply a grammar enforces, and of which an Island wrote a part before it was lost.
 fn lost_with_a_form() -> (Driven, Vec<Effect>) {
     let mut job = job();
-    job.input.insert("response_format".into(), json!({"type": "json_object"}));
+    job.input = encoded(json!({"words": 4, "response_format": {"type": "json_object"}}));
     let mut driven = Driven::of(job);
     let effects = driven.step(Input::Begin);
     let is_free = |effect: &Effect| matches!(effect, Effect::Place { history, .. } if !history.selection.continues_form);
@@ -709,7 +713,7 @@ fn priced_chat(stop: &str) -> Job {
         token_prices: tokens,
         ..island_coordinator_domain::job::Agreement::default()
     };
-    Job { input: input.as_object().expect("object").clone(), agreement, ..job() }
+    Job { input: encoded(input), agreement, ..job() }
 }
 
 /// The end of a job that delivered `events` and completed without an answer.
@@ -761,9 +765,27 @@ fn a_prompt_is_charged_though_no_reply_follows() {
 }
 
 #[test]
+fn every_attempt_is_sent_the_text_that_was_accepted() {
+    let mut driven = Driven::new();
+    let accepted = driven.machine.job().input.clone();
+    driven.step(Input::Begin);
+    let key = driven.machine.next_key();
+    driven.step(Input::Placed { hosts: Hosts::one(host(1)), key });
+    let effects = driven.committed();
+    let offered = effects.iter().find_map(|effect| match effect {
+        Effect::Offer { assignment, .. } => Some(&assignment.input),
+        _ => None,
+    });
+    let offered = offered.expect("an offer");
+    assert!(std::ptr::eq(offered.as_str(), accepted.as_str()), "nothing is encoded again");
+}
+
+#[test]
 fn counting_the_tokens_of_a_prompt_is_free() {
     let mut job = priced_chat("yes");
-    job.input.insert("count_tokens".into(), json!(true));
+    let mut fields = job.input.fields();
+    fields.insert("count_tokens".into(), json!(true));
+    job.input = JobInput::new(&fields);
     let end = completed_empty(job, Vec::new(), Usage::tokens(10, 0), None);
     assert_eq!(end.end.usage.credits_used, Some(MicroCredits::ZERO));
 }

@@ -14,6 +14,8 @@ use island_protocol::{
     time::Timestamp,
 };
 
+use island_coordinator_domain::job::input::JobInput;
+
 /// Time after which an Island stops an attempt whose lease nobody confirmed: 0.8 of the lease.
 const FENCE_MS: u64 = 24_000;
 /// Attempts at a time.
@@ -129,7 +131,7 @@ impl Island {
 
     /// Accepts an attempt, or returns the reason against it. Of one job it has the newest attempt only, and begins none
     /// again that is over.
-    pub(super) fn offer(&mut self, assignment: &Assignment, now: u64) -> Result<(), RefusalReason> {
+    pub(super) fn offer(&mut self, assignment: &Assignment<JobInput>, now: u64) -> Result<(), RefusalReason> {
         let key = assignment.key;
         if self.attempts.contains_key(&key) {
             return Ok(());
@@ -144,7 +146,7 @@ impl Island {
             return Err(RefusalReason::NoSlot);
         }
         let written = assignment.continues.as_deref().map_or(0, |text| text.matches(' ').count() as u64);
-        let total = assignment.input["words"].as_u64().expect("words");
+        let total = assignment.input.get("words").and_then(|words| words.as_u64()).expect("words");
         let attempt = Attempt {
             first_event: assignment.first_event,
             total,

@@ -40,6 +40,7 @@ use island_coordinator_domain::{
     fleet::{Enrolled, Fleet, PlacementHistory},
     job::{
         CANCELLED_BY_OPERATOR, Canceller, Job,
+        input::JobInput,
         state::{self, Trigger},
     },
     ledger::Book,
@@ -160,7 +161,7 @@ impl Totals {
 #[derive(Debug, Clone)]
 enum Message {
     Offer {
-        assignment: Box<Assignment>,
+        assignment: Box<Assignment<JobInput>>,
         from: usize,
     },
     OfferAnswer {
@@ -906,7 +907,7 @@ impl World {
             workload_id: 1,
             workload: slug.parse().expect("slug"),
             status: JobStatus::Submitted,
-            input: json!({ "words": words }).as_object().expect("object").clone(),
+            input: JobInput::new(json!({ "words": words }).as_object().expect("object")),
             priority: 0,
             price: MicroCredits(1_000_003),
             max_tokens: Some(100),

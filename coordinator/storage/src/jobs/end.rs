@@ -140,7 +140,7 @@ fn is_input_dropped(ending: &Ending<'_>) -> bool {
     let Ending { job, status, .. } = ending;
     job.times.placed_at.is_none()
         && matches!(status, JobStatus::Cancelled | JobStatus::Timeout)
-        && to_json(&job.input).len() > KEPT_INPUT
+        && job.input.as_str().len() > KEPT_INPUT
 }
 
 /// What webhooks are sent about the end.

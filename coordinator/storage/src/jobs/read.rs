@@ -10,7 +10,7 @@ use island_protocol::{
 use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::{Pool, QueryContext as _, Row, StoreError, integer, json, moment, parsed};
-use island_coordinator_domain::job::{End, Job, Times};
+use island_coordinator_domain::job::{End, Job, Times, input::JobInput};
 
 /// Listed by name, so that a column which a newer coordinator adds does not affect this one.
 pub(super) const COLUMNS: &str = "id, account_id, workload_id, workload_slug, status, input, priority, price, max_tokens, \
@@ -35,7 +35,7 @@ pub(super) fn read(row: &Row) -> Result<Job, StoreError> {
         workload_id: integer(row, "workload_id")?,
         workload: parsed(row, "workload_slug")?,
         status: status(row)?,
-        input: json(row, "input")?.unwrap_or_default(),
+        input: input(row)?,
         priority: u8::try_from(integer(row, "priority")?).map_err(|_| corrupt("priority"))?,
         price: MicroCredits(integer(row, "price")?),
         agreement: json(row, "agreement")?.unwrap_or_default(),
@@ -59,6 +59,11 @@ pub(super) fn read(row: &Row) -> Result<Job, StoreError> {
         holder: None,
         end: read_end(row)?,
     })
+}
+
+fn input(row: &Row) -> Result<JobInput, StoreError> {
+    let text: String = row.try_get("input").context("read a column")?;
+    JobInput::from_json(text).ok_or(StoreError::Corrupt { what: "input" })
 }
 
 fn read_end(row: &Row) -> Result<Option<End>, StoreError> {
