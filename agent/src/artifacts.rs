@@ -9,11 +9,11 @@ use std::{
 use island_cache::{Cache, Entry, GetError, Pinned, Progress, Transfer};
 use island_daemon::chain::Chain;
 use island_protocol::{
-    api::PREFIX,
     artifact::Artifact,
     digest::Digest,
     job::{Failure, FailureCode},
 };
+use island_protocol_api::PREFIX;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -8,13 +8,13 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use island_daemon::files::write_atomic;
 use island_protocol::{
-    api::{
-        Enroll,
-        claim::{ClaimVerb, IslandRequest},
-    },
     fabric::signed_bytes,
     ids::{AccountId, HostId, Nonce},
     time::Timestamp,
+};
+use island_protocol_api::{
+    Enroll,
+    claim::{ClaimVerb, IslandRequest},
 };
 use nkeys::KeyPair;
 use serde::{Deserialize, Serialize};
@@ -224,7 +224,7 @@ mod tests {
         let request = identity.request(ClaimVerb::Credentials, Some(account), now);
         let key = KeyPair::from_public_key(&identity.public_key()).expect("a key");
         let signature = BASE64.decode(&request.signature).expect("base64");
-        let verifies = |claim: island_protocol::api::claim::Claim| {
+        let verifies = |claim: island_protocol_api::claim::Claim| {
             key.verify(claim.to_string().as_bytes(), &signature).is_ok()
         };
         assert!(verifies(request.claim(ClaimVerb::Credentials)));

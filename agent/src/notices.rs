@@ -4,7 +4,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use island_coordinator_client::{Client, ClientError};
 use island_daemon::chain::Chain;
-use island_protocol::{api::network::NetworkNotices, ids::NoticeId};
+use island_protocol::ids::NoticeId;
+use island_protocol_api::network::NetworkNotices;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 

@@ -10,11 +10,11 @@ use island_cache::{Cache, GetError, Progress, Transfer};
 use island_coordinator_client::{Client, ClientError};
 use island_daemon::{chain::Chain, latest::Latest};
 use island_protocol::{
-    api::recommendation::Recommendation,
     artifact::Artifact,
     digest::Digest,
     ids::{HostId, Slug},
 };
+use island_protocol_api::recommendation::Recommendation;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::watch, time::Instant};

@@ -8,8 +8,8 @@ use axum::{
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use island_protocol::{
-    api::{Data, PREFIX, Page},
+use island_protocol_api::{
+    Data, PREFIX, Page,
     problem::{ErrorBody, Problem},
 };
 use serde::{Serialize, de::DeserializeOwned};

@@ -1,12 +1,12 @@
 //! What the console and the coordinator exchange about sessions, in this process only.
 
 use island_protocol::{
-    api::key::Scope,
     credits::MicroCredits,
     fabric::Heartbeat,
     ids::{AccountId, ApiKeyId, HostId},
     time::Timestamp,
 };
+use island_protocol_api::key::Scope;
 use serde::{Deserialize, Serialize};
 
 /// Routes of the coordinator that only the console reaches.

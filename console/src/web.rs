@@ -10,7 +10,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Redirect, Response},
 };
-use island_protocol::{api::key::Scope, problem::Problem};
+use island_protocol_api::{key::Scope, problem::Problem};
 
 use self::host::{is_unencrypted, origin};
 use crate::{

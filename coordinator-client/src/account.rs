@@ -1,17 +1,14 @@
 //! `/account`, `/api-keys` and `/signup`.
 
-use island_protocol::{
-    api::{
-        AccountView, Page,
-        key::{CreateKey, CreatedKey, KeyView, RevokedKey},
-        ledger::LedgerEntry,
-        quota::{OwnQuotas, QuotaView, Quotas},
-        signup::{FinishLogin, SignUp, SignedUp},
-        statement::Statement,
-        usage::AccountUsage,
-    },
-    ids::ApiKeyId,
-    time::Timestamp,
+use island_protocol::{ids::ApiKeyId, time::Timestamp};
+use island_protocol_api::{
+    AccountView, Page,
+    key::{CreateKey, CreatedKey, KeyView, RevokedKey},
+    ledger::LedgerEntry,
+    quota::{OwnQuotas, QuotaView, Quotas},
+    signup::{FinishLogin, SignUp, SignedUp},
+    statement::Statement,
+    usage::AccountUsage,
 };
 
 use serde::{Deserialize, Serialize};

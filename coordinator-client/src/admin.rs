@@ -1,21 +1,21 @@
 //! `/admin`, for keys of operators.
 
 use island_protocol::{
-    api::{
-        CancelledJob, Page,
-        admin::{
-            AdminAccount, AdminHost, AnnotateHost, AuditEntry, CargoState, ChangeCredits, CreateAccount,
-            CreateNotice, CreatedAccount, GrantCredits, Queue, Reason, RefundedJob,
-        },
-        key::{KeyView, RevokedKey},
-        network::{NetworkNotices, Notice},
-        payout::{CreatePayout, Payout, PayoutDetails},
-        quota::{QuotaView, SetQuotas},
-        signup::{CreateInvitation, CreatedInvitation, Invitation},
-        statement::Statement,
-    },
     ids::{AccountId, ApiKeyId, HostId, InvitationId, JobId, NoticeId, PayoutId},
     time::Timestamp,
+};
+use island_protocol_api::{
+    CancelledJob, Page,
+    admin::{
+        AdminAccount, AdminHost, AnnotateHost, AuditEntry, CargoState, ChangeCredits, CreateAccount,
+        CreateNotice, CreatedAccount, GrantCredits, Queue, Reason, RefundedJob,
+    },
+    key::{KeyView, RevokedKey},
+    network::{NetworkNotices, Notice},
+    payout::{CreatePayout, Payout, PayoutDetails},
+    quota::{QuotaView, SetQuotas},
+    signup::{CreateInvitation, CreatedInvitation, Invitation},
+    statement::Statement,
 };
 
 use crate::{call::Call, client::Client, request::Request};

@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use island_protocol::{
-    api::{
-        batch::{Batch, BatchList, CreateBatch, PREFIX as BATCH},
-        file::{DeletedFile, File, Purpose},
-    },
-    ids::BatchId,
+use island_protocol::ids::BatchId;
+use island_protocol_api::{
+    batch::{Batch, BatchList, CreateBatch, PREFIX as BATCH},
+    file::{DeletedFile, File, Purpose},
 };
 
 use crate::{

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use island_protocol::{api::PREFIX, problem::ErrorBody};
+use island_protocol_api::{PREFIX, problem::ErrorBody};
 use reqwest::{
     Method, RequestBuilder, Response, Url,
     header::{CONTENT_TYPE, RETRY_AFTER},

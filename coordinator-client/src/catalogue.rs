@@ -1,9 +1,7 @@
 //! `/cargos`, `/workloads` and `/models`.
 
-use island_protocol::{
-    api::{CargoList, WorkloadView, model::ModelList},
-    cargo::{Category, RuntimeType},
-};
+use island_protocol::cargo::{Category, RuntimeType};
+use island_protocol_api::{CargoList, WorkloadView, model::ModelList};
 
 use crate::{call::Call, client::Client, request::Request};
 

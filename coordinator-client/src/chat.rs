@@ -4,9 +4,9 @@
 use std::{fmt, time::Duration};
 
 use futures::{Stream, StreamExt, stream};
-use island_protocol::{
+use island_protocol::ids::JobId;
+use island_protocol_api::{
     chat::{ChatChunk, ChatCompletion, ChatRequest},
-    ids::JobId,
     problem::ErrorBody,
 };
 

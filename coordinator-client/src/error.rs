@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use island_protocol::{
-    credits::MicroCredits,
-    ids::JobId,
-    problem::{Code, Detail, Problem},
-};
+use island_protocol::{credits::MicroCredits, ids::JobId};
+use island_protocol_api::problem::{Code, Detail, Problem};
 
 use crate::{call::Repeat, transport::PlainText};
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use async_nats::{ConnectOptions, Event, Subscriber};
-use island_protocol::{address::fabric_servers, api::WatchCredentials};
+use island_protocol::address::fabric_servers;
+use island_protocol_api::WatchCredentials;
 use nkeys::KeyPair;
 use tokio::sync::mpsc;
 

@@ -1,11 +1,9 @@
 //! `/island` and `/fabric`: requests of Islands, and of users who read the fabric.
 
-use island_protocol::{
-    api::{
-        Enroll, HostCredentials, HostView, IslandCheck, Pairing, WatchCredentials, claim::IslandRequest,
-        recommendation::Recommendations,
-    },
-    ids::HostId,
+use island_protocol::ids::HostId;
+use island_protocol_api::{
+    Enroll, HostCredentials, HostView, IslandCheck, Pairing, WatchCredentials, claim::IslandRequest,
+    recommendation::Recommendations,
 };
 use serde_json::json;
 

@@ -1,11 +1,11 @@
 //! `/jobs`.
 
 use island_protocol::{
-    api::{CancelledJob, DeletedJobData, JobOutput, JobSummary, JobView, Page, SubmittedJob},
     ids::{ApiKeyId, JobId, Slug},
     job::JobStatus,
     time::Timestamp,
 };
+use island_protocol_api::{CancelledJob, DeletedJobData, JobOutput, JobSummary, JobView, Page, SubmittedJob};
 use serde::Serialize;
 use serde_json::Value;
 

@@ -49,7 +49,7 @@
 //!
 //! ```no_run
 //! # async fn example(client: island_coordinator_client::Client) {
-//! use island_coordinator_client::{ClientError, protocol::problem::Code};
+//! use island_coordinator_client::{ClientError, api::problem::Code};
 //!
 //! match client.account().await {
 //!     Ok(account) => assert!(account.credits.0 >= 0),
@@ -98,5 +98,6 @@ pub use backoff::RetryPolicy;
 pub use client::Client;
 pub use error::ClientError;
 pub use island_protocol as protocol;
+pub use island_protocol_api as api;
 pub use jobs::JobFilter;
 pub use request::{Answer, Request};

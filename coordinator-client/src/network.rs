@@ -1,14 +1,11 @@
 //! `/health`, `/network`, `/hosts` and `/market`.
 
-use island_protocol::{
-    api::{
-        Health, HostControl, HostView,
-        alert::HostAlert,
-        market::MarketRate,
-        network::{HostKarma, NetworkNotices, NetworkStats},
-    },
-    host::Order,
-    ids::HostId,
+use island_protocol::{host::Order, ids::HostId};
+use island_protocol_api::{
+    Health, HostControl, HostView,
+    alert::HostAlert,
+    market::MarketRate,
+    network::{HostKarma, NetworkNotices, NetworkStats},
 };
 use serde_json::json;
 

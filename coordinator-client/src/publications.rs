@@ -1,12 +1,10 @@
 //! `/publications`, and their review by operators.
 
-use island_protocol::{
-    api::{
-        Page,
-        admin::Reason,
-        publication::{Publication, PublicationDetails, PublicationState, SubmitPublication},
-    },
-    ids::PublicationId,
+use island_protocol::ids::PublicationId;
+use island_protocol_api::{
+    Page,
+    admin::Reason,
+    publication::{Publication, PublicationDetails, PublicationState, SubmitPublication},
 };
 
 use crate::{call::Call, client::Client, request::Request};

@@ -5,7 +5,7 @@ use std::{future::IntoFuture, time::Duration};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use island_protocol::api::Data;
+use island_protocol_api::Data;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

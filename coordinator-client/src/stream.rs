@@ -6,12 +6,11 @@ use std::fmt;
 
 use futures::{Stream, StreamExt, stream};
 use island_protocol::{
-    api::Data,
     event::{JobEvent, Numbered},
     ids::JobId,
     job::JobStatus,
-    problem::Code,
 };
+use island_protocol_api::{Data, problem::Code};
 use serde::Deserialize;
 
 use self::position::{Position, Step};

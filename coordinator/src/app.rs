@@ -7,7 +7,8 @@ use island_daemon::{
     notify,
     traces::{Exporter, Traces},
 };
-use island_protocol::{api::PREFIX, ids::InstanceId, time::Timestamp};
+use island_protocol::{ids::InstanceId, time::Timestamp};
+use island_protocol_api::PREFIX;
 use tokio::{net::TcpListener, sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use island_coordinator_client::{Client, stream::EventStream};
 use island_protocol::{
-    api::JobView,
     event::{JobEvent, Numbered},
     ids::JobId,
 };
+use island_protocol_api::JobView;
 
 /// Long enough for a debug build on a busy machine; a test that meets it has failed.
 pub const PATIENCE: Duration = Duration::from_mins(2);

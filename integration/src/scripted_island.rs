@@ -7,14 +7,16 @@ use std::{
 
 use async_nats::{AuthError, ConnectOptions};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use island_coordinator_client::protocol::{
+use island_coordinator_client::{
     api::{
         Enroll, HostCredentials,
         claim::{Claim, ClaimVerb},
     },
-    ids::{HostId, Nonce},
-    subjects::inbox_prefix,
-    time::Timestamp,
+    protocol::{
+        ids::{HostId, Nonce},
+        subjects::inbox_prefix,
+        time::Timestamp,
+    },
 };
 use nkeys::KeyPair;
 

@@ -12,7 +12,8 @@ use std::{
 
 use island_coordinator_client::Client;
 use island_integration::{Network, Options, expect::final_job, program};
-use island_protocol::{api::publication::PublicationState, job::JobStatus};
+use island_protocol::job::JobStatus;
+use island_protocol_api::publication::PublicationState;
 use island_testing::port::free_port;
 use serde_json::json;
 

@@ -173,9 +173,9 @@ fn only_llmcpp_links_llama_cpp_and_protocol_does_no_io() {
                 .any(|d| d["name"].as_str().is_some_and(|n| n.starts_with(wanted)) && d["kind"].is_null())
         };
         assert!(!uses("llama-cpp") || name == "runtimes-llmcpp", "{name} links llama.cpp");
-        if name == "protocol" {
+        if name == "protocol" || name == "protocol-api" {
             for io in ["tokio", "axum", "sqlx", "async-nats", "reqwest"] {
-                assert!(!uses(io), "protocol uses {io}");
+                assert!(!uses(io), "{name} uses {io}");
             }
         }
     }

@@ -1,12 +1,14 @@
 //! Wrong keys, forged Islands, other people's epochs: nothing changes.
 
-use island_coordinator_client::protocol::{
-    FABRIC_VERSION,
+use island_coordinator_client::{
     api::HostCredentials,
-    event::{AttemptEvent, Numbered},
-    fabric::Output,
-    ids::{AttemptKey, HostId},
-    subjects::HostTopic,
+    protocol::{
+        FABRIC_VERSION,
+        event::{AttemptEvent, Numbered},
+        fabric::Output,
+        ids::{AttemptKey, HostId},
+        subjects::HostTopic,
+    },
 };
 use island_integration::{
     Network,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, process::Command, time::Duration};
 
-use island_coordinator_client::protocol::api::JobView;
+use island_coordinator_client::api::JobView;
 use island_integration::{
     Network, Options,
     expect::{Story, eventually, final_job},

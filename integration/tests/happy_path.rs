@@ -1,6 +1,6 @@
 //! A chat job from HTTP to llama.cpp and back.
 
-use island_coordinator_client::protocol::{chat::ChatRequest, job::JobStatus};
+use island_coordinator_client::{api::chat::ChatRequest, protocol::job::JobStatus};
 use island_integration::{
     Network,
     expect::{Story, final_job},

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    chat::{CallDelta, TokenLogprob},
     job::{FinishReason, Outcome, Usage, present},
+    reply::{CallDelta, TokenLogprob},
 };
 
 /// Added to the number of a job's end where events before it were lost with the coordinator and the Island that had them: no consumer has

@@ -1,4 +1,5 @@
-//! The types that programs of Island exchange. No I/O, no clock, no randomness.
+//! The types that coordinator, agent and workers exchange. No I/O, no clock, no randomness. Bodies of HTTP requests and answers are in
+//! `island-protocol-api`, so that a change of one does not rebuild workers.
 //!
 //! | module | content |
 //! | --- | --- |
@@ -11,27 +12,24 @@
 //! | [`egress`] | addresses that a container may connect to |
 //! | [`public_address`] | which addresses are of the public internet |
 //! | [`job`] | job states and their transitions, usage, outcomes |
+//! | [`asking`] | the minimum price that an owner accepts |
 //! | [`event`] | numbered job events, as consumers see them and as Islands send them |
+//! | [`reply`] | calls of functions and probabilities of tokens in a language model's reply |
+//! | [`transcript`] | words and segments with their times |
 //! | [`host`] | hardware and load of an Island |
 //! | [`fabric`] | the messages on NATS |
 //! | [`version`] | the versions of those messages, and how two programs agree on one |
 //! | [`subjects`] | building and parsing subject names, in one place |
-//! | [`preferences`] | which Islands and models may serve a request |
-//! | [`api`], [`chat`], [`completions`], [`images`], [`audio`], [`rerank`], [`messages`], [`responses`] | HTTP bodies |
-//! | [`problem`] | the error body and its stable codes |
+//! | [`address`] | addresses of artifacts and services |
 //!
-//! With the feature `openapi`, the types of HTTP bodies implement `schemars::JsonSchema`.
+//! With the feature `openapi`, the types that occur in HTTP bodies implement `schemars::JsonSchema`.
 //!
 //! Within one version messages only gain optional fields; committed snapshots prove that old ones still parse.
 
 pub mod address;
-pub mod api;
 pub mod artifact;
 pub mod asking;
-pub mod audio;
 pub mod cargo;
-pub mod chat;
-pub mod completions;
 pub mod credits;
 pub mod demand;
 pub mod digest;
@@ -40,20 +38,14 @@ pub mod event;
 pub mod fabric;
 pub mod host;
 pub mod ids;
-pub mod images;
 pub mod job;
-pub mod messages;
-pub mod moderations;
-pub mod preferences;
-pub mod problem;
 pub mod public_address;
-pub mod rerank;
-pub mod responses;
+pub mod reply;
 #[cfg(feature = "openapi")]
 mod schema;
-pub mod speech;
 pub mod subjects;
 pub mod time;
+pub mod transcript;
 pub mod version;
 
 /// Version of the fabric messages in this crate; each message contains it as `v`.

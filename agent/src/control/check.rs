@@ -3,10 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use island_coordinator_client::{Client, ClientError};
-use island_protocol::{
-    api::{IslandCheck, claim::ClaimVerb},
-    problem::Code,
-};
+use island_protocol_api::{IslandCheck, claim::ClaimVerb, problem::Code};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;

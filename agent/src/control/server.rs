@@ -19,7 +19,8 @@ use axum::{
 };
 use island_console_pages::assets;
 use island_daemon::chain::Chain;
-use island_protocol::{host::Capabilities, problem::Code};
+use island_protocol::host::Capabilities;
+use island_protocol_api::problem::Code;
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 

@@ -1,6 +1,6 @@
 //! A test job, from the coordinator to an engine on this machine and back.
 
-use island_protocol::api::IslandCheck;
+use island_protocol_api::IslandCheck;
 
 use super::{Finding, finding};
 use crate::control::{
@@ -72,7 +72,7 @@ fn explained(reason: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use island_protocol::api::{CheckStep, JobError};
+    use island_protocol_api::{CheckStep, JobError};
 
     use super::*;
 

@@ -10,11 +10,8 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use island_coordinator_client::{Client, ClientError, backoff::Backoff};
 use island_daemon::{chain::Chain, files::write_atomic, notify};
-use island_protocol::{
-    api::{HostCredentials, Pairing, claim::ClaimVerb},
-    ids::AccountId,
-    time::Timestamp,
-};
+use island_protocol::{ids::AccountId, time::Timestamp};
+use island_protocol_api::{HostCredentials, Pairing, claim::ClaimVerb};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::{

@@ -23,11 +23,6 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use futures::StreamExt;
 use island_protocol::{
     FABRIC_VERSION,
-    api::{
-        Data, HostCredentials,
-        network::{NetworkNotices, Notice},
-        recommendation::{Recommendation, Recommendations},
-    },
     event::{AttemptEvent, Numbered},
     fabric::{
         Assignment, AssignmentReply, Cancel, Heartbeat, Lease, LeaseRenewal, LeaseReply, Output, OutputReply,
@@ -38,6 +33,11 @@ use island_protocol::{
     subjects::{self, HostTopic},
     time::Timestamp,
     version::Versions,
+};
+use island_protocol_api::{
+    Data, HostCredentials,
+    network::{NetworkNotices, Notice},
+    recommendation::{Recommendation, Recommendations},
 };
 use nkeys::KeyPair;
 use serde::{Serialize, de::DeserializeOwned};

@@ -3,7 +3,6 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
 use island_protocol::{
-    api::recommendation::Recommendation,
     artifact::Artifact,
     cargo::RuntimeType,
     event::{AttemptEvent, Numbered},
@@ -12,6 +11,7 @@ use island_protocol::{
     job::{FailureCode, Fault, Outcome},
     version::{VERSIONS, Versions, negotiate},
 };
+use island_protocol_api::recommendation::Recommendation;
 use island_runtimes_api::simulated::reply;
 use island_testing::port::free_port;
 use nkeys::KeyPair;

@@ -8,11 +8,8 @@ use clap::{
     Args, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use island_protocol::{
-    api::admin::{Reason, Trust},
-    credits::MicroCredits,
-    ids::JobId,
-};
+use island_protocol::{credits::MicroCredits, ids::JobId};
+use island_protocol_api::admin::{Reason, Trust};
 
 pub(crate) use self::{
     invitations::{CreateInvitation, Invitations},

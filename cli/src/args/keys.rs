@@ -1,7 +1,8 @@
 //! Flags of `island api-keys`.
 
 use clap::{Args, Subcommand, builder::PossibleValuesParser, builder::TypedValueParser};
-use island_protocol::{api::key::Scope, credits::MicroCredits};
+use island_protocol::credits::MicroCredits;
+use island_protocol_api::key::Scope;
 
 use super::{
     quotas::{self, ChangeQuotas, QuotaLimit},

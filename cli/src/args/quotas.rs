@@ -1,10 +1,8 @@
 //! Quotas as flags.
 
 use clap::Args;
-use island_protocol::{
-    api::quota::{QuotaPeriod, Quotas},
-    credits::MicroCredits,
-};
+use island_protocol::credits::MicroCredits;
+use island_protocol_api::quota::{QuotaPeriod, Quotas};
 
 use super::values;
 use crate::failure::Usage;

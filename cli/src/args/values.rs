@@ -2,7 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use island_protocol::{api::batch::PREFIX as BATCH, credits::MicroCredits, time::Timestamp};
+use island_protocol::{credits::MicroCredits, time::Timestamp};
+use island_protocol_api::batch::PREFIX as BATCH;
 
 /// A time of expiry as typed by a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

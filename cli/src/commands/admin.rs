@@ -12,7 +12,7 @@ mod payouts;
 mod queue;
 
 use anyhow::Result;
-use island_protocol::api::admin::Reason;
+use island_protocol_api::admin::Reason;
 
 use crate::{
     args::{Admin, OnJob},

@@ -20,6 +20,6 @@ pub(super) async fn run(command: ApiKeys, settings: &Settings, output: &Output) 
 }
 
 /// Scopes as one word.
-fn scopes(scopes: &[island_protocol::api::key::Scope]) -> String {
+fn scopes(scopes: &[island_protocol_api::key::Scope]) -> String {
     scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(",")
 }

@@ -6,7 +6,8 @@ use std::{fs, path::Path, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 use island_coordinator_client::{Answer, Client, protocol::ids::BatchId};
-use island_protocol::{api::batch::Batch, time::Timestamp};
+use island_protocol::time::Timestamp;
+use island_protocol_api::batch::Batch;
 
 use super::select;
 use crate::{

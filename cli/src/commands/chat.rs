@@ -4,7 +4,8 @@ use std::{io::Read, process::ExitCode};
 
 use anyhow::{Context, Result};
 use island_coordinator_client::{Client, ClientError};
-use island_protocol::{cargo::Category, ids::Slug, problem::Code};
+use island_protocol::{cargo::Category, ids::Slug};
+use island_protocol_api::problem::Code;
 use serde_json::{Map, Value};
 
 use super::follow::{Follow, follow};

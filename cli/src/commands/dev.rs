@@ -20,10 +20,7 @@ mod programs;
 use std::{convert::Infallible, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use island_coordinator_client::{
-    Client,
-    protocol::{api::HostView, host::SandboxLevel},
-};
+use island_coordinator_client::{Client, api::HostView, protocol::host::SandboxLevel};
 use rustix::process::geteuid;
 use serde_json::json;
 use tokio::{

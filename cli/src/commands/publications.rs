@@ -4,7 +4,7 @@ use std::io::Read as _;
 
 use anyhow::{Context as _, Result};
 use island_coordinator_client::Answer;
-use island_protocol::api::publication::{Publication, PublicationDetails};
+use island_protocol_api::publication::{Publication, PublicationDetails};
 
 use crate::{
     args::{OnPublication, Paging, Publications},

@@ -1,7 +1,7 @@
 //! Quotas as a table.
 
 use anyhow::Result;
-use island_protocol::api::quota::{OwnQuotas, QuotaView};
+use island_protocol_api::quota::{OwnQuotas, QuotaView};
 
 use crate::output::{Column, Output};
 

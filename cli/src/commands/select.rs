@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use island_coordinator_client::{Client, JobFilter};
-use island_protocol::{
-    api::{batch::PREFIX as BATCH, publication::Publication},
-    ids::{AccountId, ApiKeyId, BatchId, HostId, InvitationId, JobId, NoticeId, PayoutId, PublicationId},
+use island_protocol::ids::{
+    AccountId, ApiKeyId, BatchId, HostId, InvitationId, JobId, NoticeId, PayoutId, PublicationId,
 };
+use island_protocol_api::{batch::PREFIX as BATCH, publication::Publication};
 
 use crate::failure::{NoMatch, Usage};
 

@@ -1,7 +1,7 @@
 //! `island signup`.
 
 use anyhow::{Context, Result};
-use island_protocol::api::signup;
+use island_protocol_api::signup;
 
 use crate::{
     args::SignUp,

@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use island_coordinator_client::Client;
-use island_protocol::{api::statement::Statement, ids::AccountId, time::Timestamp};
+use island_protocol::{ids::AccountId, time::Timestamp};
+use island_protocol_api::statement::Statement;
 
 use crate::{
     args::StatementOptions,

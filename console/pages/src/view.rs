@@ -4,7 +4,8 @@
 mod form;
 
 use askama::{Template, filters::HtmlSafe};
-use island_protocol::{api::PageMeta, credits::MicroCredits, time::Timestamp};
+use island_protocol::{credits::MicroCredits, time::Timestamp};
+use island_protocol_api::PageMeta;
 
 pub use self::form::{Field, Form, Kind, enter};
 use crate::t;

@@ -19,7 +19,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{get, post},
 };
-use island_protocol::api::{
+use island_protocol_api::{
     Data,
     admin::{AdminAccount, Reason},
 };

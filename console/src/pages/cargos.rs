@@ -5,10 +5,8 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse as _, Redirect, Response},
 };
-use island_protocol::{
-    api::{CargoList, Data, JobView, PREFIX, PageMeta, SubmittedJob, WorkloadView},
-    cargo::{CargoEntry, Category},
-};
+use island_protocol::cargo::{CargoEntry, Category};
+use island_protocol_api::{CargoList, Data, JobView, PREFIX, PageMeta, SubmittedJob, WorkloadView};
 use serde_json::{Map, Value, json};
 
 use super::megabytes;

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::response::Response;
-use island_protocol::api::WorkloadView;
+use island_protocol_api::WorkloadView;
 
 use crate::{
     texts::t,

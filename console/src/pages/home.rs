@@ -5,12 +5,10 @@ use axum::{
     extract::State,
     response::{IntoResponse as _, Redirect, Response},
 };
-use island_protocol::{
-    api::{
-        CargoList,
-        network::{NetworkNotices, NetworkStats},
-    },
-    cargo::Category,
+use island_protocol::cargo::Category;
+use island_protocol_api::{
+    CargoList,
+    network::{NetworkNotices, NetworkStats},
 };
 use std::sync::Arc;
 

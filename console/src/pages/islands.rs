@@ -4,15 +4,12 @@ mod control;
 mod load;
 
 use axum::{extract::Path, response::Response};
-use island_protocol::{
-    api::{
-        Data, HostView, Page, Pair,
-        advice::{Advice, Change, Improvement},
-        alert::HostAlert,
-        recommendation::Recommendations,
-    },
-    fabric::Heartbeat,
-    host::SandboxLevel,
+use island_protocol::{fabric::Heartbeat, host::SandboxLevel};
+use island_protocol_api::{
+    Data, HostView, Page, Pair,
+    advice::{Advice, Change, Improvement},
+    alert::HostAlert,
+    recommendation::Recommendations,
 };
 
 pub(super) use self::control::order;

@@ -11,11 +11,8 @@ use axum::{
     response::{IntoResponse as _, Redirect, Response},
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use island_protocol::{
-    api::{CancelledJob, Data, DeletedJobData, JobOutput, JobSummary, JobView, key::KeyView},
-    job::JobStatus,
-    time::Timestamp,
-};
+use island_protocol::{job::JobStatus, time::Timestamp};
+use island_protocol_api::{CancelledJob, Data, DeletedJobData, JobOutput, JobSummary, JobView, key::KeyView};
 use serde_json::{Value, json};
 
 use self::timeline::{Step, steps};

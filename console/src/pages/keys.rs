@@ -1,13 +1,11 @@
 //! API keys: made with scopes, an end and caps, and revoked.
 
 use axum::{extract::Path, response::Response};
-use island_protocol::{
-    api::{
-        Data,
-        key::{CreatedKey, KeyView, RevokedKey, Scope},
-        quota::OwnQuotas,
-    },
-    time::Timestamp,
+use island_protocol::time::Timestamp;
+use island_protocol_api::{
+    Data,
+    key::{CreatedKey, KeyView, RevokedKey, Scope},
+    quota::OwnQuotas,
 };
 use serde_json::json;
 

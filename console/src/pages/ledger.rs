@@ -5,10 +5,8 @@ use axum::{
     http::{HeaderMap, HeaderValue, Method, header},
     response::{IntoResponse as _, Response},
 };
-use island_protocol::{
-    api::{Page, ledger::LedgerEntry, statement::Statement},
-    time::Timestamp,
-};
+use island_protocol::time::Timestamp;
+use island_protocol_api::{Page, ledger::LedgerEntry, statement::Statement};
 
 use super::keys::now;
 use crate::{

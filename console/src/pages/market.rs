@@ -1,7 +1,7 @@
 //! Prices, for everybody.
 
 use axum::{extract::Path, response::Response};
-use island_protocol::api::{PageMeta, market::MarketRate};
+use island_protocol_api::{PageMeta, market::MarketRate};
 
 use super::amount;
 use crate::{

@@ -1,7 +1,7 @@
 //! The state of the network, for everybody.
 
 use axum::response::Response;
-use island_protocol::api::{
+use island_protocol_api::{
     Health,
     network::{NetworkNotices, NetworkStats},
 };

@@ -1,7 +1,7 @@
 //! Cargos that the account publishes.
 
 use axum::{extract::Path, response::Response};
-use island_protocol::api::{
+use island_protocol_api::{
     Data,
     publication::{Publication, PublicationDetails, PublicationState, SubmitPublication},
 };

@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse as _, Redirect, Response},
 };
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use island_protocol::api::signup::{FinishLogin, SignUp, SignedUp};
+use island_protocol_api::signup::{FinishLogin, SignUp, SignedUp};
 use rand::distr::{Alphanumeric, SampleString as _};
 use sha2::{Digest as _, Sha256};
 

@@ -4,15 +4,12 @@ use std::collections::BTreeMap;
 
 use axum::response::Response;
 use futures::future;
-use island_protocol::{
-    api::{
-        key::KeyView,
-        quota::{OwnQuotas, QuotaView},
-        statement::{IslandEarnings, Statement},
-        usage::{AccountUsage, UsageRow},
-    },
-    credits::MicroCredits,
-    time::Timestamp,
+use island_protocol::{credits::MicroCredits, time::Timestamp};
+use island_protocol_api::{
+    key::KeyView,
+    quota::{OwnQuotas, QuotaView},
+    statement::{IslandEarnings, Statement},
+    usage::{AccountUsage, UsageRow},
 };
 
 use super::{amount, cargos::slugs, keys::now};

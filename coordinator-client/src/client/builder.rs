@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use island_protocol::api::PREFIX;
+use island_protocol_api::PREFIX;
 use reqwest::{Url, header::HeaderValue};
 
 use super::{Client, Rules, Shared};

@@ -4,17 +4,17 @@ use std::future::IntoFuture;
 
 use island_coordinator_client::{
     Client, ClientError, JobFilter, Request,
+    api::{
+        admin::{AnnotateHost, CreateNotice, Reason},
+        batch::{BatchEndpoint, CreateBatch},
+        key::CreateKey,
+        payout::CreatePayout,
+        publication::PublicationState,
+        quota::{QuotaPeriod, QuotaView, Quotas, SetQuotas, Used},
+        signup::{CreateInvitation, SignUp},
+    },
     catalogue::CargoFilter,
     protocol::{
-        api::{
-            admin::{AnnotateHost, CreateNotice, Reason},
-            batch::{BatchEndpoint, CreateBatch},
-            key::CreateKey,
-            payout::CreatePayout,
-            publication::PublicationState,
-            quota::{QuotaPeriod, QuotaView, Quotas, SetQuotas, Used},
-            signup::{CreateInvitation, SignUp},
-        },
         cargo::{Category, RuntimeType},
         credits::MicroCredits,
         ids::{AccountId, ApiKeyId, BatchId, HostId, InvitationId, JobId, NoticeId, PayoutId, PublicationId},

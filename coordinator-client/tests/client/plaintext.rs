@@ -2,7 +2,8 @@
 
 use async_nats::ConnectOptions;
 use island_coordinator_client::{fabric::FabricWatch, transport};
-use island_protocol::{api::WatchCredentials, time::Timestamp};
+use island_protocol::time::Timestamp;
+use island_protocol_api::WatchCredentials;
 use nkeys::KeyPair;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use island_coordinator_client::{
-    Client, ClientError, RetryPolicy,
-    protocol::{credits::MicroCredits, problem::Code},
+    Client, ClientError, RetryPolicy, api::problem::Code, protocol::credits::MicroCredits,
 };
 use serde_json::json;
 

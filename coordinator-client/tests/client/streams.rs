@@ -5,7 +5,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use island_coordinator_client::{
     Client, ClientError, RetryPolicy,
-    protocol::{chat::ChatRequest, event::JobEvent, ids::JobId},
+    api::chat::ChatRequest,
+    protocol::{event::JobEvent, ids::JobId},
     stream::EventStream,
 };
 

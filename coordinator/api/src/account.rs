@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{AccountView, Data},
-    problem::Code,
-};
+use island_protocol_api::{AccountView, Data, problem::Code};
 
 use super::{Api, ApiError, auth::Caller};
 use island_coordinator_storage::{account, ledger};

@@ -19,15 +19,11 @@ pub(super) mod refund;
 use std::{str::FromStr, sync::Arc};
 
 use axum::Json;
-use island_protocol::{
-    api::{
-        Data,
-        admin::{AdminAccount, AdminAction, Reason},
-    },
-    credits::MicroCredits,
-    ids::AccountId,
+use island_protocol::{credits::MicroCredits, ids::AccountId, time::Timestamp};
+use island_protocol_api::{
+    Data,
+    admin::{AdminAccount, AdminAction, Reason},
     problem::Code,
-    time::Timestamp,
 };
 
 use super::{

@@ -10,7 +10,8 @@ use axum::{
     http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG},
     response::{IntoResponse, Response},
 };
-use island_protocol::{digest::Digest, problem::Code};
+use island_protocol::digest::Digest;
+use island_protocol_api::problem::Code;
 use tokio::fs::File;
 use tokio_util::io::ReaderStream;
 

@@ -11,12 +11,11 @@ use axum::{
 };
 use island_console::OnBehalf;
 use island_protocol::{
-    api::key::Scope,
     credits::MicroCredits,
     ids::{AccountId, ApiKeyId, BatchId},
-    problem::Code,
     time::Timestamp,
 };
+use island_protocol_api::{key::Scope, problem::Code};
 
 use super::{Api, ApiError, MAX_BODY, body, client::Client, limits};
 use island_coordinator_domain::secret;

@@ -5,11 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use island_protocol::{
-    ids::{AccountId, Slug},
-    preferences::Preferences,
-    problem::Code,
-};
+use island_protocol::ids::{AccountId, Slug};
+use island_protocol_api::{preferences::Preferences, problem::Code};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

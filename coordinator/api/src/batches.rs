@@ -13,9 +13,9 @@ use std::{
 
 use axum::{Json, extract::State};
 use island_daemon::chain::Chain;
-use island_protocol::{
-    api::batch::{Batch, BatchList, PREFIX},
-    ids::{AccountId, BatchId},
+use island_protocol::ids::{AccountId, BatchId};
+use island_protocol_api::{
+    batch::{Batch, BatchList, PREFIX},
     problem::Code,
 };
 use tokio::{sync::Semaphore, task::JoinSet, time::MissedTickBehavior};

@@ -11,29 +11,27 @@ use axum::{
     http::{HeaderMap, HeaderValue, header},
 };
 use bytes::Bytes;
-use island_protocol::{
-    api::{
-        Enroll, Pair, SubmitJob,
-        admin::{AnnotateHost, ChangeCredits, CreateAccount, CreateNotice, GrantCredits, Reason},
-        batch::CreateBatch,
-        claim::IslandRequest,
-        key::CreateKey,
-        payout::CreatePayout,
-        publication::SubmitPublication,
-        quota::{Quotas, SetQuotas},
-        signup::{CreateInvitation, FinishLogin, SignUp},
-        webhook::CreateWebhook,
-    },
+use island_protocol_api::{
+    Enroll, Pair, SubmitJob,
+    admin::{AnnotateHost, ChangeCredits, CreateAccount, CreateNotice, GrantCredits, Reason},
     audio::AudioRequest,
+    batch::CreateBatch,
     chat::{ChatRequest, EmbeddingsRequest},
+    claim::IslandRequest,
     completions::CompletionRequest,
     images::{ImageEditRequest, ImagesRequest},
+    key::CreateKey,
     messages::{CountTokensRequest, MessagesRequest},
     moderations::ModerationRequest,
+    payout::CreatePayout,
     problem::Code,
+    publication::SubmitPublication,
+    quota::{Quotas, SetQuotas},
     rerank::RerankRequest,
     responses::ResponseRequest,
+    signup::{CreateInvitation, FinishLogin, SignUp},
     speech::SpeechRequest,
+    webhook::CreateWebhook,
 };
 use jsonschema::Validator;
 use schemars::{JsonSchema, generate::SchemaSettings};

@@ -3,11 +3,8 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::CargoList,
-    cargo::{Category, RuntimeType},
-    problem::Code,
-};
+use island_protocol::cargo::{Category, RuntimeType};
+use island_protocol_api::{CargoList, problem::Code};
 
 use super::{Api, ApiError, query::Query};
 

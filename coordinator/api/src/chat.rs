@@ -19,7 +19,8 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures::future::try_join_all;
-use island_protocol::{chat::ChatRequest, completions::CompletionRequest, ids::JobId, problem::Code};
+use island_protocol::ids::JobId;
+use island_protocol_api::{chat::ChatRequest, completions::CompletionRequest, problem::Code};
 
 use super::{
     Api, ApiError,

@@ -15,7 +15,7 @@ use axum::{
     response::Response,
 };
 use ipnet::IpNet;
-use island_protocol::problem::Code;
+use island_protocol_api::problem::Code;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderName, HeaderValue, header};
 use csv::Writer;
-use island_protocol::problem::Code;
+use island_protocol_api::problem::Code;
 
 use super::{ApiError, query::Query};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State, http::HeaderMap};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use island_protocol::{
+use island_protocol_api::{
     chat::{Embedding, Embeddings, EmbeddingsRequest, Vector},
     problem::Code,
 };

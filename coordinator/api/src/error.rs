@@ -8,10 +8,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use island_daemon::chain::Chain;
-use island_protocol::{
-    credits::MicroCredits,
-    problem::{Code, Detail, ErrorBody, Problem},
-};
+use island_protocol::credits::MicroCredits;
+use island_protocol_api::problem::{Code, Detail, ErrorBody, Problem};
 
 use serde_json::{Value, json};
 

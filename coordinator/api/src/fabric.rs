@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::api::{Data, WatchCredentials};
+use island_protocol_api::{Data, WatchCredentials};
 use nkeys::KeyPair;
 
 use super::{Api, ApiError, auth::Caller};

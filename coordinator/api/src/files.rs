@@ -13,9 +13,9 @@ use axum::{
 };
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt as _, stream};
-use island_protocol::{
-    api::file::{DeletedFile, File, FileList, PREFIX, Purpose},
-    ids::{AccountId, FileId},
+use island_protocol::ids::{AccountId, FileId};
+use island_protocol_api::{
+    file::{DeletedFile, File, FileList, PREFIX, Purpose},
     problem::Code,
 };
 

@@ -9,7 +9,7 @@ use axum::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use futures::stream;
-use island_protocol::problem::Code;
+use island_protocol_api::problem::Code;
 use multer::Multipart;
 use serde_json::{Map, Value};
 

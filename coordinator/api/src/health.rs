@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State, http::StatusCode};
 use island_daemon::latest::Latest;
-use island_protocol::api::Health;
+use island_protocol_api::Health;
 use tokio::time::timeout;
 
 use super::Api;

@@ -8,10 +8,7 @@ pub(super) mod pair;
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{Data, HostList, HostView, PageMeta, network::HostKarma},
-    problem::Code,
-};
+use island_protocol_api::{Data, HostList, HostView, PageMeta, network::HostKarma, problem::Code};
 use tokio::time::Instant;
 
 use super::{Api, ApiError, auth::Caller, query::Query, segment::Segment};

@@ -4,7 +4,8 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue},
     response::{IntoResponseParts, ResponseParts},
 };
-use island_protocol::{ids::AccountId, problem::Code};
+use island_protocol::ids::AccountId;
+use island_protocol_api::problem::Code;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

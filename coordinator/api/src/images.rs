@@ -11,7 +11,8 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse as _, Response},
 };
-use island_protocol::{event::JobEvent, problem::Code};
+use island_protocol::event::JobEvent;
+use island_protocol_api::problem::Code;
 
 use super::{
     Api, ApiError,

@@ -8,12 +8,10 @@ pub(super) mod leave;
 pub(super) mod pairings;
 pub(super) mod recommendations;
 
-use island_protocol::{
-    api::{
-        Enroll, HostCredentials,
-        claim::{Claim, ClaimVerb, IslandRequest},
-    },
-    ids::{AccountId, HostId},
+use island_protocol::ids::{AccountId, HostId};
+use island_protocol_api::{
+    Enroll, HostCredentials,
+    claim::{Claim, ClaimVerb, IslandRequest},
     problem::Code,
 };
 

@@ -8,7 +8,8 @@ pub(super) mod list;
 pub(super) mod stream;
 pub(super) mod submit;
 
-use island_protocol::{ids::JobId, problem::Code};
+use island_protocol::ids::JobId;
+use island_protocol_api::problem::Code;
 
 use super::{Api, ApiError, auth::Caller};
 use island_coordinator_domain::job::Job;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::api::{Page, PageMeta, ledger::LedgerEntry};
+use island_protocol_api::{Page, PageMeta, ledger::LedgerEntry};
 
 use super::{Api, ApiError, auth::Caller, query::Query};
 use island_coordinator_storage::ledger;

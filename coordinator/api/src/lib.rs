@@ -80,7 +80,7 @@ use axum::{
     routing::get,
 };
 use futures::FutureExt as _;
-use island_protocol::{api::PREFIX, problem::Code};
+use island_protocol_api::{PREFIX, problem::Code};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 

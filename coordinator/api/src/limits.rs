@@ -8,7 +8,8 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-use island_protocol::{ids::AccountId, problem::Code};
+use island_protocol::ids::AccountId;
+use island_protocol_api::problem::Code;
 
 use tokio::sync::Semaphore;
 

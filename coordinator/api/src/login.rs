@@ -12,15 +12,11 @@ use std::sync::Arc;
 use axum::{Json, extract::State, http::StatusCode, response::Redirect};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use island_daemon::chain::Chain;
-use island_protocol::{
-    api::{
-        AccountView,
-        signup::{FinishLogin, SignedUp},
-    },
-    credits::MicroCredits,
-    ids::AccountId,
+use island_protocol::{credits::MicroCredits, ids::AccountId, time::Timestamp};
+use island_protocol_api::{
+    AccountView,
     problem::Code,
-    time::Timestamp,
+    signup::{FinishLogin, SignedUp},
 };
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;

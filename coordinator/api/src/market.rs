@@ -3,12 +3,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{Data, market::MarketRate},
-    ids::Slug,
-    problem::Code,
-    time::Timestamp,
-};
+use island_protocol::{ids::Slug, time::Timestamp};
+use island_protocol_api::{Data, market::MarketRate, problem::Code};
 use tokio::time::Instant;
 
 use super::{Api, ApiError, auth::Reader, segment::Segment};

@@ -11,7 +11,7 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse as _, Response},
 };
-use island_protocol::messages::{CountTokensRequest, MessagesRequest, TokenCount};
+use island_protocol_api::messages::{CountTokensRequest, MessagesRequest, TokenCount};
 
 use super::{
     Api, ApiError, body,

@@ -9,10 +9,9 @@ use axum::{
     Json,
     extract::{Path, State},
 };
-use island_protocol::{
-    api::model::{Model, ModelList, Pricing},
-    cargo::CargoEntry,
-    credits::MicroCredits,
+use island_protocol::{cargo::CargoEntry, credits::MicroCredits};
+use island_protocol_api::{
+    model::{Model, ModelList, Pricing},
     problem::Code,
 };
 

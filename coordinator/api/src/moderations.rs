@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{Json, extract::State};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use island_protocol::{
-    ids::JobId,
+use island_protocol::ids::JobId;
+use island_protocol_api::{
     moderations::{CATEGORIES, Moderation, ModerationRequest, Moderations},
     preferences::Preferences,
     problem::Code,

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{Json, extract::State};
-use island_protocol::api::{
+use island_protocol_api::{
     Data,
     network::{NetworkNotices, NetworkStats},
 };

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use island_protocol::{event::JobEvent, job::Usage, preferences::Preferences, problem::Code};
+use island_protocol::{event::JobEvent, job::Usage};
+use island_protocol_api::{preferences::Preferences, problem::Code};
 use serde_json::{Map, Value};
 
 use super::{

@@ -4,7 +4,7 @@ pub(crate) mod operation;
 pub(crate) mod page;
 mod schemas;
 
-use island_protocol::api::PREFIX;
+use island_protocol_api::PREFIX;
 use serde_json::{Map, Value, json};
 
 use island_coordinator_domain::catalogue::Catalogue;

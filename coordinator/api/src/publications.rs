@@ -5,13 +5,11 @@ pub(super) mod submit;
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{
-        Data, Page, PageMeta,
-        publication::{Publication, PublicationDetails},
-    },
-    ids::{AccountId, PublicationId},
+use island_protocol::ids::{AccountId, PublicationId};
+use island_protocol_api::{
+    Data, Page, PageMeta,
     problem::{Code, Detail},
+    publication::{Publication, PublicationDetails},
 };
 
 use super::{Api, ApiError, auth::Caller, query::Query, segment::Segment};

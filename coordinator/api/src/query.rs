@@ -6,7 +6,7 @@ use axum::{
     extract::{FromRequestParts, Query as AxumQuery},
     http::request::Parts,
 };
-use island_protocol::{api::PageMeta, problem::Code};
+use island_protocol_api::{PageMeta, problem::Code};
 
 use super::ApiError;
 

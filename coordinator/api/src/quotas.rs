@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{
-        Data,
-        quota::{OwnQuotas, QuotaView, Quotas},
-    },
-    ids::ApiKeyId,
+use island_protocol::ids::ApiKeyId;
+use island_protocol_api::{
+    Data,
     problem::Code,
+    quota::{OwnQuotas, QuotaView, Quotas},
 };
 
 use super::{Api, ApiError, auth::Caller, body, segment::Segment};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
+use island_protocol_api::{
     problem::Code,
     rerank::{
         DocumentText, RankedDocument, RerankDocument, RerankMeta, RerankRequest, RerankTokens, Reranking,

@@ -19,10 +19,10 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse as _, Response as HttpResponse},
 };
-use island_protocol::{
-    api::{CancelledJob, Data},
+use island_protocol::ids::JobId;
+use island_protocol_api::{
+    CancelledJob, Data,
     chat::ChatMessage,
-    ids::JobId,
     problem::Code,
     responses::{
         DeletedResponse, InputItems, InputTokens, PREFIX, Response, ResponseRequest, ResponseStatus,

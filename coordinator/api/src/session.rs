@@ -12,7 +12,7 @@ use island_console::{
     OnBehalf,
     session::{Attention, Begun, Offer, OwnIsland, Provider, SignIn, Who, paths},
 };
-use island_protocol::problem::Code;
+use island_protocol_api::problem::Code;
 use tokio::time::Instant;
 
 use super::{Api, ApiError, auth::Caller, body, client::Client, health, hosts, login, query::Query};

@@ -3,14 +3,11 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State, http::StatusCode};
-use island_protocol::{
-    api::{
-        AccountView,
-        signup::{SignUp, SignedUp},
-    },
-    ids::AccountId,
+use island_protocol::{ids::AccountId, time::Timestamp};
+use island_protocol_api::{
+    AccountView,
     problem::Code,
-    time::Timestamp,
+    signup::{SignUp, SignedUp},
 };
 use uuid::Uuid;
 

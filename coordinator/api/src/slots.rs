@@ -2,10 +2,8 @@
 //! last bytes of its stream are sent, or when its reader has gone; slots of a coordinator that was killed expire.
 
 use island_daemon::chain::Chain;
-use island_protocol::{
-    ids::{AccountId, InstanceId},
-    problem::Code,
-};
+use island_protocol::ids::{AccountId, InstanceId};
+use island_protocol_api::problem::Code;
 use uuid::Uuid;
 
 use super::ApiError;

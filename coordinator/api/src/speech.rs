@@ -18,7 +18,7 @@ use axum::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream, stream::BoxStream};
-use island_protocol::{
+use island_protocol_api::{
     preferences::Preferences,
     problem::Code,
     speech::{SpeechEvent, SpeechUsage},

@@ -9,7 +9,8 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures::stream;
-use island_protocol::{api::Data, ids::AccountId, problem::Code, time::Timestamp};
+use island_protocol::{ids::AccountId, time::Timestamp};
+use island_protocol_api::{Data, problem::Code};
 
 use super::{Api, ApiError, auth::Caller, csv, query::Query};
 use island_coordinator_storage::{

@@ -7,13 +7,11 @@ use axum::{
     extract::State,
     response::{IntoResponse as _, Response},
 };
-use island_protocol::{
-    api::{
-        Data,
-        usage::{AccountUsage, UsageRow},
-    },
+use island_protocol::time::Timestamp;
+use island_protocol_api::{
+    Data,
     problem::Code,
-    time::Timestamp,
+    usage::{AccountUsage, UsageRow},
 };
 
 use super::{Api, ApiError, auth::Caller, csv, query::Query, statement::time};

@@ -3,15 +3,11 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State, http::StatusCode};
-use island_protocol::{
-    api::{
-        Data, Page, PageMeta,
-        webhook::{
-            CreateWebhook, CreatedWebhook, DeletedWebhook, Delivery, DeliveryState, EventType, Webhook,
-        },
-    },
-    ids::{AccountId, DeliveryId, WebhookId},
+use island_protocol::ids::{AccountId, DeliveryId, WebhookId};
+use island_protocol_api::{
+    Data, Page, PageMeta,
     problem::Code,
+    webhook::{CreateWebhook, CreatedWebhook, DeletedWebhook, Delivery, DeliveryState, EventType, Webhook},
 };
 use uuid::Uuid;
 

@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{Data, WorkloadView},
-    problem::Code,
-};
+use island_protocol_api::{Data, WorkloadView, problem::Code};
 
 use super::{Api, ApiError, auth::Caller, segment::Segment};
 use island_coordinator_domain::catalogue::Cargo;

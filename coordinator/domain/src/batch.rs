@@ -2,7 +2,7 @@
 
 pub mod line;
 
-use island_protocol::{api::batch::BatchStatus, problem::Code};
+use island_protocol_api::{batch::BatchStatus, problem::Code};
 
 /// What a coordinator that runs a batch knows of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

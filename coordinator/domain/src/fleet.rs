@@ -20,7 +20,6 @@ use std::{
 };
 
 use island_protocol::{
-    api::{HostView, admin::Trust},
     cargo::CargoSpec,
     demand::{Need, Vram},
     fabric::{Heartbeat, Register},
@@ -29,6 +28,7 @@ use island_protocol::{
     time::Timestamp,
     version::Mismatch,
 };
+use island_protocol_api::{HostView, admin::Trust};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 

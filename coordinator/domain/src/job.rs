@@ -8,15 +8,14 @@ pub mod state;
 use std::collections::BTreeMap;
 
 use island_protocol::{
-    api::{JobError, JobSummary, JobView},
     cargo::TokenPrices,
     credits::MicroCredits,
     event::{JobEvent, Numbered},
     ids::{AccountId, AttemptKey, BatchId, HostId, JobId, Slug},
     job::{FailureCode, JobStatus, Usage},
-    preferences::Preferences,
     time::Timestamp,
 };
+use island_protocol_api::{JobError, JobSummary, JobView, preferences::Preferences};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -17,13 +17,13 @@ use std::{
 };
 
 use island_protocol::{
-    api::admin::Trust,
     artifact::Artifact,
     cargo::{CargoSpec, RuntimeType},
     demand::{self, DRIVER_MB, Need, Offload, Parts, Shortage, Vram},
     host::{CONTINUES_FORMS, Capabilities, HostModel, NATIVE, RuntimeReport},
     ids::{AccountId, HostId, JobId},
 };
+use island_protocol_api::admin::Trust;
 use sha2::{Digest as _, Sha256};
 
 pub use advice::{DayOfCargo, improvements};

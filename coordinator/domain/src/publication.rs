@@ -8,10 +8,8 @@
 //! A slug belongs to the account whose version of it was approved first, for ever: jobs, prices and clients name it.
 //! Until one was approved, it belongs to the account whose version waits.
 
-use island_protocol::{
-    api::publication::PublicationState,
-    ids::{AccountId, PublicationId},
-};
+use island_protocol::ids::{AccountId, PublicationId};
+use island_protocol_api::publication::PublicationState;
 
 /// One version of a slug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,11 +4,8 @@
 //! returned, and its tokens are added. Tokens are not known before, so the job that exceeds their quota runs, and the
 //! next one is refused.
 
-use island_protocol::{
-    api::quota::{QuotaLimits, QuotaPeriod, QuotaView, Quotas, Used},
-    credits::MicroCredits,
-    time::Timestamp,
-};
+use island_protocol::{credits::MicroCredits, time::Timestamp};
+use island_protocol_api::quota::{QuotaLimits, QuotaPeriod, QuotaView, Quotas, Used};
 
 /// Maximum step of a clock after which a quota remains in its later period.
 const MAX_STEP_MS: i64 = 2 * 3_600_000;

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use island_protocol::{
-    api::admin::Trust,
     cargo::{CargoSpec, Limits, RuntimeType, TokenPrices},
     credits::MicroCredits,
     fabric::Heartbeat,
@@ -11,6 +10,7 @@ use island_protocol::{
     ids::{AccountId, AttemptKey, HostId, InstanceId, JobId},
     time::Timestamp,
 };
+use island_protocol_api::admin::Trust;
 use tokio::time::Instant;
 use uuid::Uuid;
 

@@ -9,11 +9,11 @@ use std::{
 };
 
 use island_protocol::{
-    api::admin::WaitingJob,
     fabric::{Lease, LeasedJob, Output},
     ids::{AccountId, AttemptKey, HostId, JobId, Slug},
     job::JobStatus,
 };
+use island_protocol_api::admin::WaitingJob;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{mpsc, oneshot, watch},

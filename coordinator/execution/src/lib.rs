@@ -44,11 +44,11 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use island_daemon::traces::{Span, Traces};
 use island_protocol::{
-    api::admin::WaitingJob,
     ids::{AccountId, HostId, InstanceId, JobId},
     job::JobStatus,
     subjects,
 };
+use island_protocol_api::admin::WaitingJob;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{Notify, Semaphore, mpsc},

@@ -238,7 +238,7 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use island_protocol::chat::CallDelta;
+    use island_protocol::reply::CallDelta;
 
     use super::*;
 

@@ -24,7 +24,6 @@ use std::{
 
 use island_protocol::{
     FABRIC_VERSION,
-    api::JobError,
     cargo::RuntimeType,
     credits::MicroCredits,
     event::JobEvent,
@@ -32,6 +31,7 @@ use island_protocol::{
     ids::{AttemptKey, HostId},
     job::{Failure, FailureCode, Fault, FinishReason, JobStatus, Outcome, Usage},
 };
+use island_protocol_api::JobError;
 use serde_json::Value;
 use tokio::time::Instant;
 

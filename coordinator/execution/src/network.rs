@@ -7,11 +7,10 @@ mod publications;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use island_daemon::chain::Chain;
-use island_protocol::{
-    api::network::{NetworkNotices, Notice},
-    ids::Slug,
+use island_protocol::{ids::Slug, time::Timestamp};
+use island_protocol_api::{
+    network::{NetworkNotices, Notice},
     problem::Code,
-    time::Timestamp,
 };
 use parking_lot::RwLock;
 use tokio::time::MissedTickBehavior;
@@ -152,10 +151,8 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
-    use island_protocol::{
-        api::{admin::Suspension, network::NetworkMaintenance},
-        ids::NoticeId,
-    };
+    use island_protocol::ids::NoticeId;
+    use island_protocol_api::{admin::Suspension, network::NetworkMaintenance};
     use uuid::Uuid;
 
     use super::*;

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use island_protocol::{
-    api::admin::{AdminAccount, Suspension},
     credits::MicroCredits,
     ids::{AccountId, ApiKeyId},
     time::Timestamp,
 };
+use island_protocol_api::admin::{AdminAccount, Suspension};
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{

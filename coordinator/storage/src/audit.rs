@@ -1,11 +1,11 @@
 //! The audit log: what operators did, and what owners ordered their Islands remotely. An entry is written by the transaction of its action, and never changed.
 
 use island_protocol::{
-    api::admin::{AdminAction, AuditEntry},
     credits::MicroCredits,
     ids::{AccountId, ApiKeyId, HostId, JobId, Slug},
     time::Timestamp,
 };
+use island_protocol_api::admin::{AdminAction, AuditEntry};
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 

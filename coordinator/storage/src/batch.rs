@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, HashSet};
 
 use island_protocol::{
-    api::batch::{BatchEndpoint, BatchError, BatchStatus, RequestCounts},
     credits::MicroCredits,
     ids::{AccountId, ApiKeyId, BatchId, FileId, InstanceId, JobId},
     time::Timestamp,
 };
+use island_protocol_api::batch::{BatchEndpoint, BatchError, BatchStatus, RequestCounts};
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use island_protocol::{
-    api::file::Purpose,
     ids::{AccountId, FileId},
     time::Timestamp,
 };
+use island_protocol_api::file::Purpose;
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{Connection, Pool, QueryContext as _, Row, StoreError, integer, moment, parsed, to_text};

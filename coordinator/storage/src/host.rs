@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use island_protocol::{
-    api::admin::{AdminHost, Trust},
     host::Capabilities,
     ids::{AccountId, HostId, JobId},
     time::Timestamp,
 };
+use island_protocol_api::admin::{AdminHost, Trust};
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{

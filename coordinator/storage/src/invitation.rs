@@ -1,11 +1,11 @@
 //! Invitations, and the accounts that were created with them.
 
 use island_protocol::{
-    api::signup::Invitation,
     credits::MicroCredits,
     ids::{AccountId, InvitationId},
     time::Timestamp,
 };
+use island_protocol_api::signup::Invitation;
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{Connection, Pool, QueryContext as _, Row, StoreError, integer, moment, parsed, to_text};

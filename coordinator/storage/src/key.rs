@@ -3,11 +3,11 @@
 use std::{cmp::Reverse, collections::HashMap};
 
 use island_protocol::{
-    api::key::{KeyView, Scope},
     credits::MicroCredits,
     ids::{AccountId, ApiKeyId, JobId},
     time::Timestamp,
 };
+use island_protocol_api::key::{KeyView, Scope};
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 

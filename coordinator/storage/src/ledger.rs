@@ -5,11 +5,11 @@
 use std::{collections::BTreeSet, fmt};
 
 use island_protocol::{
-    api::ledger::LedgerEntry,
     credits::MicroCredits,
     ids::{AccountId, JobId},
     time::Timestamp,
 };
+use island_protocol_api::ledger::LedgerEntry;
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 

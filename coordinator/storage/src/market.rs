@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use island_protocol::{
     credits::MicroCredits,
     ids::{AccountId, Slug},
-    preferences::Preferences,
     time::Timestamp,
 };
+use island_protocol_api::preferences::Preferences;
 use sqlx::{AssertSqlSafe, Row as _};
 
 pub use sums::Market;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use island_protocol::{
-    api::{
-        admin::Suspension,
-        network::{NetworkMaintenance, Notice},
-    },
     ids::{NoticeId, Slug},
     time::Timestamp,
+};
+use island_protocol_api::{
+    admin::Suspension,
+    network::{NetworkMaintenance, Notice},
 };
 use sqlx::Row as _;
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use island_protocol::{
-    api::payout::{Payment, Payout, PayoutState},
     credits::MicroCredits,
     ids::{AccountId, PayoutId},
     time::Timestamp,
 };
+use island_protocol_api::payout::{Payment, Payout, PayoutState};
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use island_protocol::{
-    api::publication::{Publication, PublicationDetails, PublicationState},
     ids::{AccountId, PublicationId, Slug},
     time::Timestamp,
 };
+use island_protocol_api::publication::{Publication, PublicationDetails, PublicationState};
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{Connection, Pool, QueryContext as _, Row, StoreError, integer, moment, parsed, to_text};

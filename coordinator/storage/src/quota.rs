@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use futures::TryStreamExt as _;
 use island_protocol::{
-    api::quota::{QuotaPeriod, Quotas},
     credits::MicroCredits,
     ids::{AccountId, ApiKeyId, JobId},
     job::Usage,
     time::Timestamp,
 };
+use island_protocol_api::quota::{QuotaPeriod, Quotas};
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{Connection, Pool, QueryContext as _, Row, StoreError, integer, json, parsed};

@@ -2,11 +2,11 @@
 
 use island_coordinator_domain::secret;
 use island_protocol::{
-    api::admin::AdminAction,
     credits::MicroCredits,
     ids::{AccountId, ApiKeyId},
     time::Timestamp,
 };
+use island_protocol_api::admin::AdminAction;
 use uuid::Uuid;
 
 use super::{

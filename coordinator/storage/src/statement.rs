@@ -2,11 +2,11 @@
 //! within the account.
 
 use island_protocol::{
-    api::statement::{CargoSpending, IslandEarnings, Statement, StatementTotal},
     credits::MicroCredits,
     ids::{AccountId, HostId, JobId, Slug},
     time::Timestamp,
 };
+use island_protocol_api::statement::{CargoSpending, IslandEarnings, Statement, StatementTotal};
 use sqlx::Row as _;
 
 use super::{Pool, QueryContext as _, Row, StoreError, integer, optional, parsed};

@@ -2,11 +2,11 @@
 //! sums, and the account's jobs that ended since.
 
 use island_protocol::{
-    api::usage::UsageRow,
     credits::MicroCredits,
     ids::{AccountId, ApiKeyId, Slug},
     time::Timestamp,
 };
+use island_protocol_api::usage::UsageRow;
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{

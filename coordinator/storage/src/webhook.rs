@@ -2,14 +2,14 @@
 //! task of `webhooks` sends them.
 
 use island_protocol::{
-    api::{
-        batch::{self, BatchStatus},
-        webhook::{Delivery, EventType, Webhook},
-    },
     ids::{AccountId, BatchId, DeliveryId, JobId, WebhookId},
     job::JobStatus,
-    responses,
     time::Timestamp,
+};
+use island_protocol_api::{
+    batch::{self, BatchStatus},
+    responses,
+    webhook::{Delivery, EventType, Webhook},
 };
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;

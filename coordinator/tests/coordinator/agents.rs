@@ -1,10 +1,6 @@
 //! The first two turns of coding agents: requests in the form in which the programs send them.
 
-use island_protocol::{
-    chat::CallDelta,
-    event::AttemptEvent,
-    job::{FinishReason, Outcome, Usage},
-};
+use island_protocol::{reply::CallDelta, event::AttemptEvent, job::{FinishReason, Outcome, Usage}};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! `POST /chat/completions`.
 
 use island_coordinator_domain::config::Config;
-use island_protocol::{chat::CallDelta, event::AttemptEvent, job::{Failure, FailureCode, Outcome}};
+use island_protocol::{reply::CallDelta, event::AttemptEvent, job::{Failure, FailureCode, Outcome}};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use island_protocol::{
-    api::claim::ClaimVerb,
-    event::AttemptEvent,
-    job::{Failure, FailureCode, Outcome, Usage},
-};
+use island_protocol_api::claim::ClaimVerb;
+use island_protocol::{event::AttemptEvent, job::{Failure, FailureCode, Outcome, Usage}};
 use serde_json::{Value, json};
 
 use crate::support::{

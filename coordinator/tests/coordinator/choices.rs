@@ -1,10 +1,6 @@
 //! Several replies to one request, probabilities of tokens, and texts that are not conversations.
 
-use island_protocol::{
-    chat::{Logprob, TokenLogprob},
-    event::AttemptEvent,
-    job::{Failure, FailureCode, Outcome},
-};
+use island_protocol::{reply::{Logprob, TokenLogprob}, event::AttemptEvent, job::{Failure, FailureCode, Outcome}};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use island_coordinator_domain::clock::Clock;
-use island_protocol::{
-    api::claim::{Claim, ClaimVerb},
-    ids::{AccountId, HostId, Nonce},
-};
+use island_protocol_api::claim::{Claim, ClaimVerb};
+use island_protocol::ids::{AccountId, HostId, Nonce};
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 use uuid::Uuid;

@@ -8,10 +8,10 @@ use std::{
 use island_coordinator::app::App;
 use island_coordinator_domain::{clock::Clock, config::Config};
 use island_protocol::{
-    api::claim::ClaimVerb,
     fabric::{Assignment, LeasedJob},
     subjects::JOB_EVENTS_STREAM,
 };
+use island_protocol_api::claim::ClaimVerb;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sqlx::Row as _;

@@ -2,11 +2,8 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use island_protocol::{
-    api::claim::ClaimVerb,
-    ids::AttemptKey,
-    job::{Failure, FailureCode, Outcome},
-};
+use island_protocol_api::claim::ClaimVerb;
+use island_protocol::{ids::AttemptKey, job::{Failure, FailureCode, Outcome}};
 use serde_json::{Value, json};
 use sqlx::AnyPool;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream, task::JoinSet};

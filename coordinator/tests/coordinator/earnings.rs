@@ -1,6 +1,7 @@
 //! What owners earn for what consumers pay.
 
-use island_protocol::{api::claim::ClaimVerb, event::AttemptEvent};
+use island_protocol_api::claim::ClaimVerb;
+use island_protocol::event::AttemptEvent;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 

@@ -3,13 +3,8 @@
 use async_nats::ConnectOptions;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use island_coordinator_domain::clock::Clock;
-use island_protocol::{
-    api::{WatchCredentials, claim::ClaimVerb},
-    event::AttemptEvent,
-    ids::HostId,
-    job::{Failure, FailureCode, Outcome},
-    subjects::{self, HostTopic},
-};
+use island_protocol_api::{WatchCredentials, claim::ClaimVerb};
+use island_protocol::{event::AttemptEvent, ids::HostId, job::{Failure, FailureCode, Outcome}, subjects::{self, HostTopic}};
 use nkeys::KeyPair;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};

@@ -1,7 +1,8 @@
 //! Limits on requests, streams and jobs: exact under parallel requests and after a restart.
 
 use futures::StreamExt as _;
-use island_protocol::{api::claim::ClaimVerb, ids::HostId};
+use island_protocol_api::claim::ClaimVerb;
+use island_protocol::ids::HostId;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use uuid::Uuid;

@@ -3,15 +3,8 @@
 use std::time::Duration;
 
 use island_coordinator_storage::Store;
-use island_protocol::{
-    api::{HostCredentials, claim::ClaimVerb},
-    event::AttemptEvent,
-    fabric::{Assignment, Status},
-    host::CONTINUES_FORMS,
-    ids::{AttemptKey, InstanceId},
-    job::{Failure, FailureCode, Outcome},
-    subjects::HostTopic,
-};
+use island_protocol_api::{HostCredentials, claim::ClaimVerb};
+use island_protocol::{event::AttemptEvent, fabric::{Assignment, Status}, host::CONTINUES_FORMS, ids::{AttemptKey, InstanceId}, job::{Failure, FailureCode, Outcome}, subjects::HostTopic};
 use reqwest::Method;
 use serde_json::json;
 use uuid::Uuid;

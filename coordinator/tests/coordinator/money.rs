@@ -1,9 +1,7 @@
 //! Statements, payouts, and accounts that are closed.
 
-use island_protocol::{
-    api::claim::ClaimVerb,
-    job::{Failure, FailureCode, Outcome},
-};
+use island_protocol_api::claim::ClaimVerb;
+use island_protocol::job::{Failure, FailureCode, Outcome};
 use reqwest::Method;
 use serde_json::{Value, json};
 

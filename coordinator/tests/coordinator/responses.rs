@@ -1,10 +1,6 @@
 //! `/responses`.
 
-use island_protocol::{
-    chat::CallDelta,
-    event::AttemptEvent,
-    job::{FinishReason, Outcome, Usage},
-};
+use island_protocol::{reply::CallDelta, event::AttemptEvent, job::{FinishReason, Outcome, Usage}};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 

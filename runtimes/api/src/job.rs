@@ -13,9 +13,9 @@ use std::{
 
 use island_protocol::{
     cargo::CargoSpec,
-    chat::{CallDelta, TokenLogprob},
     event::{AttemptEvent, Image},
     ids::AttemptKey,
+    reply::{CallDelta, TokenLogprob},
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

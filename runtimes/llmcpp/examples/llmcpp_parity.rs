@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, error::Error, io, path::PathBuf};
 
-use island_protocol::{cargo::CargoSpec, chat::TokenLogprob, event::AttemptEvent};
+use island_protocol::{cargo::CargoSpec, event::AttemptEvent, reply::TokenLogprob};
 use island_runtimes_api::conformance::Fixture;
 use island_runtimes_llmcpp::{Llmcpp, Settings};
 use serde_json::{Value, json};

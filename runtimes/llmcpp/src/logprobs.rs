@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use island_protocol::chat::{Logprob, TokenLogprob};
+use island_protocol::reply::{Logprob, TokenLogprob};
 use llama_cpp_2::vocab::LlamaVocab;
 
 use crate::sampling::{Probabilities, TokenProbability};

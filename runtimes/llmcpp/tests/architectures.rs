@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use island_protocol::{cargo::CargoSpec, chat::TokenLogprob, event::AttemptEvent};
+use island_protocol::{cargo::CargoSpec, event::AttemptEvent, reply::TokenLogprob};
 use island_runtimes_api::conformance::{Fixture, Played};
 use island_runtimes_llmcpp::{
     Llmcpp, Settings, backend,

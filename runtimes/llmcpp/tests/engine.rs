@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf};
 
 use island_protocol::{
     cargo::CargoSpec,
-    chat::{CallDelta, TokenLogprob},
     event::AttemptEvent,
     job::{FailureCode, Fault, FinishReason, Outcome, Usage},
+    reply::{CallDelta, TokenLogprob},
 };
 use island_runtimes_api::conformance::{Fixture, Played, run_all};
 use island_runtimes_llmcpp::{Llmcpp, Settings, backend};

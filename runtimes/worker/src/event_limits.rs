@@ -3,9 +3,9 @@
 use std::io;
 
 use island_protocol::{
-    chat::{Logprob, TokenLogprob},
     event::{AttemptEvent, Numbered},
     job::Outcome,
+    reply::{Logprob, TokenLogprob},
 };
 use serde::Serialize;
 

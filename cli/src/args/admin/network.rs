@@ -4,7 +4,8 @@ use clap::{
     Args, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use island_protocol::{api::publication::PublicationState, ids::Slug};
+use island_protocol::ids::Slug;
+use island_protocol_api::publication::PublicationState;
 
 use super::Why;
 use crate::args::{

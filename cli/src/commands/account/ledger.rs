@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use island_coordinator_client::Client;
-use island_protocol::api::ledger::LedgerEntry;
+use island_protocol_api::ledger::LedgerEntry;
 
 use crate::{
     args::{Ledger, Paging},

@@ -1,7 +1,8 @@
 //! `island account usage`.
 
 use anyhow::Result;
-use island_protocol::{api::usage::UsageRow, time::Timestamp};
+use island_protocol::time::Timestamp;
+use island_protocol_api::usage::UsageRow;
 
 use crate::{
     args::UsageOptions,

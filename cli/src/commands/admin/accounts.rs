@@ -1,7 +1,7 @@
 //! `island admin accounts`.
 
 use anyhow::{Result, bail};
-use island_protocol::api::{
+use island_protocol_api::{
     admin::{self, AdminAccount, Reason},
     quota::SetQuotas,
 };

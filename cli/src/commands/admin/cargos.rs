@@ -1,7 +1,7 @@
 //! `island admin cargos`.
 
 use anyhow::Result;
-use island_protocol::api::{
+use island_protocol_api::{
     admin::Reason,
     publication::{Publication, PublicationState},
 };

@@ -1,10 +1,8 @@
 //! `island admin invitations`.
 
 use anyhow::{Result, bail};
-use island_protocol::{
-    api::signup::{self, Invitation},
-    time::Timestamp,
-};
+use island_protocol::time::Timestamp;
+use island_protocol_api::signup::{self, Invitation};
 
 use crate::{
     args::{CreateInvitation, Invitations, Paging, Why},

@@ -1,7 +1,7 @@
 //! `island admin islands`.
 
 use anyhow::Result;
-use island_protocol::api::admin::{AnnotateHost, Reason};
+use island_protocol_api::admin::{AnnotateHost, Reason};
 
 use crate::{
     args::{AnnotateIsland, Islands, ListIslands, OnIsland},

@@ -1,7 +1,8 @@
 //! `island admin keys`.
 
 use anyhow::Result;
-use island_protocol::{api::admin::Reason, ids::ApiKeyId};
+use island_protocol::ids::ApiKeyId;
+use island_protocol_api::admin::Reason;
 
 use crate::{
     args::AccountKeys,

@@ -1,7 +1,7 @@
 //! `island admin maintenance`.
 
 use anyhow::Result;
-use island_protocol::api::admin::Reason;
+use island_protocol_api::admin::Reason;
 
 use crate::{args::Maintenance, output::Output, settings::Settings};
 

@@ -1,7 +1,7 @@
 //! `island admin notices`.
 
 use anyhow::Result;
-use island_protocol::api::admin::CreateNotice;
+use island_protocol_api::admin::CreateNotice;
 
 use crate::{
     args::Notices,

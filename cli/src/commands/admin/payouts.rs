@@ -1,7 +1,7 @@
 //! `island admin payouts`.
 
 use anyhow::Result;
-use island_protocol::api::{
+use island_protocol_api::{
     admin::Reason,
     payout::{self, Payout, PayoutDetails},
 };

@@ -1,10 +1,8 @@
 //! `island api-keys create`.
 
 use anyhow::{Result, bail};
-use island_protocol::{
-    api::{key, quota::Quotas},
-    time::Timestamp,
-};
+use island_protocol::time::Timestamp;
+use island_protocol_api::{key, quota::Quotas};
 use serde_json::json;
 
 use super::scopes;

@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 
-use island_protocol::{api::key::KeyView, time::Timestamp};
+use island_protocol::time::Timestamp;
+use island_protocol_api::key::KeyView;
 
 use super::scopes;
 use crate::{

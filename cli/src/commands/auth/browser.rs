@@ -4,7 +4,7 @@ use std::{net::Ipv4Addr, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use island_protocol::api::{PREFIX, signup::FinishLogin};
+use island_protocol_api::{PREFIX, signup::FinishLogin};
 use sha2::{Digest as _, Sha256};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

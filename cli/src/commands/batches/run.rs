@@ -4,10 +4,8 @@ use std::{fs, io::Read as _, path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result};
 use island_coordinator_client::Client;
-use island_protocol::{
-    api::batch::{Batch, BatchEndpoint, BatchStatus, CreateBatch},
-    ids::BatchId,
-};
+use island_protocol::ids::BatchId;
+use island_protocol_api::batch::{Batch, BatchEndpoint, BatchStatus, CreateBatch};
 use serde_json::Value;
 
 use super::{save, warn_of_errors};

@@ -1,7 +1,7 @@
 //! `island hosts alerts`.
 
 use anyhow::Result;
-use island_protocol::api::alert::Alert;
+use island_protocol_api::alert::Alert;
 
 use crate::{
     output::{Column, Output},

@@ -1,10 +1,8 @@
 //! `island hosts get`.
 
 use anyhow::Result;
-use island_protocol::{
-    api::HostView,
-    host::{Capabilities, Device},
-};
+use island_protocol::host::{Capabilities, Device};
+use island_protocol_api::HostView;
 
 use crate::{
     commands::select,

@@ -1,7 +1,8 @@
 //! `island hosts pause`, `drain` and `resume`.
 
 use anyhow::Result;
-use island_protocol::{api::HostControl, host::Order};
+use island_protocol::host::Order;
+use island_protocol_api::HostControl;
 
 use crate::{commands::select, output::Output, settings::Settings};
 

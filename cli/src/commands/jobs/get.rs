@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use island_coordinator_client::Client;
-use island_protocol::{api::JobView, ids::JobId};
+use island_protocol::ids::JobId;
+use island_protocol_api::JobView;
 use serde_json::Value;
 
 use crate::{

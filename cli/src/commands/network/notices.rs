@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use island_coordinator_client::Client;
-use island_protocol::api::network::{NetworkMaintenance, NetworkNotices};
+use island_protocol_api::network::{NetworkMaintenance, NetworkNotices};
 
 use crate::{output::Output, settings::Settings};
 

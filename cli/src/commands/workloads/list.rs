@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use anyhow::Result;
-use island_protocol::{api::WorkloadView, ids::Slug};
+use island_protocol::ids::Slug;
+use island_protocol_api::WorkloadView;
 use serde_json::Value;
 
 use crate::{

@@ -1,7 +1,7 @@
 //! Accounts: credits, quotas, keys, refunds, suspension.
 
 use axum::{extract::Path, response::Response};
-use island_protocol::api::{
+use island_protocol_api::{
     Data,
     admin::{AdminAccount, CreatedAccount},
     key::{KeyView, RevokedKey},
@@ -334,7 +334,8 @@ pub(super) async fn revoke_key(
 
 #[cfg(test)]
 mod tests {
-    use island_protocol::{api::quota::Used, credits::MicroCredits, time::Timestamp};
+    use island_protocol::{credits::MicroCredits, time::Timestamp};
+    use island_protocol_api::quota::Used;
 
     use super::*;
 

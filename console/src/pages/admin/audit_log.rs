@@ -1,7 +1,7 @@
 //! What operators did.
 
 use axum::response::Response;
-use island_protocol::api::admin::AuditEntry;
+use island_protocol_api::admin::AuditEntry;
 
 use super::{Operator, account_id};
 use crate::{

@@ -1,7 +1,7 @@
 //! Which Cargos of the catalogue accept jobs.
 
 use axum::{extract::Path, response::Response};
-use island_protocol::api::admin::CargoState;
+use island_protocol_api::admin::CargoState;
 
 use super::{Operator, not_found, post_reason};
 use crate::{
@@ -45,7 +45,7 @@ pub(super) async fn list(Operator(member): Operator) -> Response {
             Cell::Actions(vec![form]),
         ]
     };
-    let meta = island_protocol::api::PageMeta { total: shown.len() as u64, limit: LIMIT, offset };
+    let meta = island_protocol_api::PageMeta { total: shown.len() as u64, limit: LIMIT, offset };
     let columns = ["jobs.cargo", "jobs.status", "keys.change"];
     let table = Table {
         columns: columns.iter().map(|key| t(key).to_owned()).collect(),

@@ -1,7 +1,7 @@
 //! All Islands, with what operators note about them.
 
 use axum::{extract::Path, response::Response};
-use island_protocol::api::{
+use island_protocol_api::{
     Data,
     admin::{AdminHost, AnnotateHost, Trust},
 };

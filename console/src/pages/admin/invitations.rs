@@ -1,7 +1,7 @@
 //! Invitations, whose codes create accounts.
 
 use axum::{extract::Path, response::Response};
-use island_protocol::api::signup::{CreatedInvitation, Invitation};
+use island_protocol_api::signup::{CreatedInvitation, Invitation};
 use serde_json::json;
 
 use super::{Operator, post_reason};

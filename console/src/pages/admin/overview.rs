@@ -1,7 +1,7 @@
 //! The state of the network for operators: health, maintenance, notices.
 
 use axum::{extract::Path, response::Response};
-use island_protocol::api::{
+use island_protocol_api::{
     Data, HostView,
     admin::{CreateNotice, Queue},
     network::{NetworkNotices, NetworkStats, Notice},

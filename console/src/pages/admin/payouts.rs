@@ -1,7 +1,7 @@
 //! Payouts of earnings.
 
 use axum::{extract::Path, response::Response};
-use island_protocol::api::{
+use island_protocol_api::{
     Data,
     payout::{Payment, Payout, PayoutDetails, PayoutState},
 };

@@ -1,7 +1,7 @@
 //! Review of the Cargos that accounts publish.
 
 use axum::{extract::Path, response::Response};
-use island_protocol::api::publication::{Publication, PublicationDetails, PublicationState};
+use island_protocol_api::publication::{Publication, PublicationDetails, PublicationState};
 
 use super::{Operator, not_found, post_reason};
 use crate::{

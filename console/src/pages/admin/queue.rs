@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::response::Response;
-use island_protocol::api::admin::{Queue, WaitingJob};
+use island_protocol_api::admin::{Queue, WaitingJob};
 
 use super::{JOBS, Operator, account_id, post_reason};
 use crate::{

@@ -1,10 +1,8 @@
 //! Orders to an Island of one's own: what applies, and what can be ordered from here.
 
 use axum::{extract::Path, response::Response};
-use island_protocol::{
-    api::{Data, HostControl, HostView},
-    host::{ControlState, Order},
-};
+use island_protocol::host::{ControlState, Order};
+use island_protocol_api::{Data, HostControl, HostView};
 
 use crate::{
     backend::encoded,

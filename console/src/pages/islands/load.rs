@@ -1,10 +1,10 @@
 //! What an Island of one's own does: its load, jobs and models, what its owner should know, and what it refused.
 
 use island_protocol::{
-    api::alert::{Alert, HostAlert},
     fabric::{Heartbeat, RefusalCount},
     host::{GpuLoad, HostModel, RunningJob},
 };
+use island_protocol_api::alert::{Alert, HostAlert};
 
 use crate::{
     pages::{duration, jobs::phase, megabytes, megabytes_of},

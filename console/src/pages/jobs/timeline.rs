@@ -1,6 +1,7 @@
 //! What a job went through, by the coordinator's clock.
 
-use island_protocol::{api::JobView, time::Timestamp};
+use island_protocol::time::Timestamp;
+use island_protocol_api::JobView;
 
 use crate::{
     pages::duration,

@@ -8,13 +8,10 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::Response,
 };
-use island_protocol::{
-    api::{
-        Data, Page, PageMeta,
-        admin::{AdminAccount, AdminAction, CreateAccount, CreatedAccount},
-    },
-    credits::MicroCredits,
-    ids::AccountId,
+use island_protocol::{credits::MicroCredits, ids::AccountId};
+use island_protocol_api::{
+    Data, Page, PageMeta,
+    admin::{AdminAccount, AdminAction, CreateAccount, CreatedAccount},
     problem::Code,
 };
 use uuid::Uuid;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::api::{Page, PageMeta, admin::AuditEntry};
+use island_protocol_api::{Page, PageMeta, admin::AuditEntry};
 
 use super::account_of_query;
 use crate::{Api, ApiError, auth::Operator, query::Query};

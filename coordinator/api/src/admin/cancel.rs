@@ -3,11 +3,8 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{CancelledJob, Data},
-    ids::JobId,
-    problem::Code,
-};
+use island_protocol::ids::JobId;
+use island_protocol_api::{CancelledJob, Data, problem::Code};
 
 use super::reason;
 use crate::{Api, ApiError, auth::Operator, body, jobs, segment::Segment};

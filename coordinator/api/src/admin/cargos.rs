@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{
-        Data,
-        admin::{AdminAction, CargoState},
-    },
-    ids::{AccountId, Slug},
+use island_protocol::ids::{AccountId, Slug};
+use island_protocol_api::{
+    Data,
+    admin::{AdminAction, CargoState},
     problem::Code,
 };
 

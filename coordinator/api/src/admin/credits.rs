@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use axum::{extract::State, http::HeaderMap};
-use island_protocol::{
-    api::admin::{AdminAction, ChangeCredits, GrantCredits},
-    credits::MicroCredits,
+use island_protocol::credits::MicroCredits;
+use island_protocol_api::{
+    admin::{AdminAction, ChangeCredits, GrantCredits},
     problem::Code,
 };
 

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{
-        Data, Page, PageMeta,
-        admin::{AdminAction, AdminHost, AnnotateHost},
-    },
-    ids::{AccountId, HostId},
+use island_protocol::ids::{AccountId, HostId};
+use island_protocol_api::{
+    Data, Page, PageMeta,
+    admin::{AdminAction, AdminHost, AnnotateHost},
     problem::Code,
 };
 use tokio::time::Instant;

@@ -7,15 +7,12 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use island_protocol::{
-    api::{
-        Data, Page, PageMeta,
-        admin::AdminAction,
-        signup::{CreateInvitation, CreatedInvitation, Invitation},
-    },
-    credits::MicroCredits,
-    ids::InvitationId,
+use island_protocol::{credits::MicroCredits, ids::InvitationId};
+use island_protocol_api::{
+    Data, Page, PageMeta,
+    admin::AdminAction,
     problem::Code,
+    signup::{CreateInvitation, CreatedInvitation, Invitation},
 };
 use uuid::Uuid;
 

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{
-        Data,
-        admin::AdminAction,
-        key::{KeyView, RevokedKey},
-    },
-    ids::ApiKeyId,
+use island_protocol::ids::ApiKeyId;
+use island_protocol_api::{
+    Data,
+    admin::AdminAction,
+    key::{KeyView, RevokedKey},
     problem::Code,
 };
 

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{Data, admin::AdminAction, network::NetworkNotices},
-    ids::AccountId,
-};
+use island_protocol::ids::AccountId;
+use island_protocol_api::{Data, admin::AdminAction, network::NetworkNotices};
 
 use super::{reason, record};
 use crate::{Api, ApiError, auth::Operator, body};

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State, http::StatusCode};
-use island_protocol::{
-    api::{
-        Data,
-        admin::{AdminAction, CreateNotice},
-        network::Notice,
-    },
-    ids::NoticeId,
+use island_protocol::ids::NoticeId;
+use island_protocol_api::{
+    Data,
+    admin::{AdminAction, CreateNotice},
+    network::Notice,
     problem::Code,
 };
 use uuid::Uuid;

@@ -9,13 +9,13 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use island_protocol::{
-    api::{
-        Data, Page, PageMeta,
-        admin::AdminAction,
-        payout::{CreatePayout, Payout, PayoutDetails, PayoutState},
-    },
     credits::MicroCredits,
     ids::{AccountId, PayoutId},
+};
+use island_protocol_api::{
+    Data, Page, PageMeta,
+    admin::AdminAction,
+    payout::{CreatePayout, Payout, PayoutDetails, PayoutState},
     problem::Code,
 };
 use uuid::Uuid;

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{
-        Data, Page,
-        admin::AdminAction,
-        publication::{Publication, PublicationDetails, PublicationState},
-    },
+use island_protocol_api::{
+    Data, Page,
+    admin::AdminAction,
     problem::Code,
+    publication::{Publication, PublicationDetails, PublicationState},
 };
 
 use super::{account_of_query, reason};

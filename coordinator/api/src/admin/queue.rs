@@ -3,11 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{
-        PageMeta,
-        admin::{Queue, WaitingJob},
-    },
+use island_protocol_api::{
+    PageMeta,
+    admin::{Queue, WaitingJob},
     problem::Code,
 };
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::api::{
+use island_protocol_api::{
     Data,
     admin::AdminAction,
     quota::{QuotaView, SetQuotas},

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{
-        Data,
-        admin::{AdminAction, RefundedJob},
-    },
-    credits::MicroCredits,
-    ids::JobId,
+use island_protocol::{credits::MicroCredits, ids::JobId};
+use island_protocol_api::{
+    Data,
+    admin::{AdminAction, RefundedJob},
     problem::Code,
 };
 

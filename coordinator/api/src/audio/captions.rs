@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use island_protocol::audio::Span;
+use island_protocol::transcript::Span;
 
 /// Captions in the format SubRip.
 pub(super) fn srt(spans: &[Span]) -> String {

@@ -5,11 +5,9 @@ use axum::{
     http::{HeaderValue, header},
     response::{IntoResponse as _, Response},
 };
-use island_protocol::{
-    audio::{
-        AudioUsage, Span, Transcription, TranscriptionSegment, TranscriptionWord, VerboseTranscription,
-        segments_of,
-    },
+use island_protocol::transcript::{Span, segments_of};
+use island_protocol_api::{
+    audio::{AudioUsage, Transcription, TranscriptionSegment, TranscriptionWord, VerboseTranscription},
     problem::Code,
 };
 use schemars::JsonSchema;

@@ -1,6 +1,6 @@
 //! Reads a request for the text of a sound, and makes the input of its job.
 
-use island_protocol::{audio::AudioRequest, preferences::Preferences, problem::Code};
+use island_protocol_api::{audio::AudioRequest, preferences::Preferences, problem::Code};
 use serde_json::{Map, Value};
 
 use crate::ApiError;

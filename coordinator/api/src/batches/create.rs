@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{Json, extract::State, http::HeaderMap};
 use island_protocol::{
-    api::{
-        batch::{Batch, BatchStatus, CreateBatch, RequestCounts},
-        file::Purpose,
-    },
     credits::MicroCredits,
     ids::{BatchId, FileId},
-    problem::Code,
     time::Timestamp,
+};
+use island_protocol_api::{
+    batch::{Batch, BatchStatus, CreateBatch, RequestCounts},
+    file::Purpose,
+    problem::Code,
 };
 use uuid::Uuid;
 

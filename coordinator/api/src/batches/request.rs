@@ -3,11 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{Json, body::to_bytes, extract::State, http::HeaderMap, response::Response};
-use island_protocol::{
-    api::batch::BatchEndpoint,
-    ids::{AccountId, BatchId},
-    problem::Code,
-};
+use island_protocol::ids::{AccountId, BatchId};
+use island_protocol_api::{batch::BatchEndpoint, problem::Code};
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;

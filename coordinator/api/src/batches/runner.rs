@@ -8,10 +8,12 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use futures::{StreamExt as _, stream::BoxStream};
 use island_daemon::chain::Chain;
 use island_protocol::{
-    api::batch::{BatchError, BatchStatus},
     ids::{AccountId, BatchId, FileId},
-    problem::Code,
     time::Timestamp,
+};
+use island_protocol_api::{
+    batch::{BatchError, BatchStatus},
+    problem::Code,
 };
 use tokio::{
     sync::Semaphore,

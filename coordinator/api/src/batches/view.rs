@@ -1,9 +1,7 @@
 //! Batches as clients see them.
 
-use island_protocol::{
-    api::batch::{Batch, BatchErrors, BatchStatus},
-    time::Timestamp,
-};
+use island_protocol::time::Timestamp;
+use island_protocol_api::batch::{Batch, BatchErrors, BatchStatus};
 
 use super::id_of;
 use crate::files;

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use island_protocol::{
+use island_protocol_api::{
     preferences::{Preferences, Sort},
     problem::Code,
 };

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use island_protocol::{
-    chat::{
-        ChatChunk, ChatCompletion, ChatMessage, Choice, ChunkChoice, Delta, FunctionCallDelta, Logprobs,
-        TokenLogprob, ToolCallDelta,
-    },
     job::{FinishReason, Usage},
+    reply::TokenLogprob,
+};
+use island_protocol_api::chat::{
+    ChatChunk, ChatCompletion, ChatMessage, Choice, ChunkChoice, Delta, FunctionCallDelta, Logprobs,
+    ToolCallDelta,
 };
 use serde_json::Value;
 

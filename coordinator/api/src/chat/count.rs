@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use island_protocol::problem::Code;
+use island_protocol_api::problem::Code;
 
 use super::{choose, request::Chat};
 use crate::{Api, ApiError, auth::Caller, availability::Allowed, one_job};

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use island_protocol::{
-    chat::{CallDelta, FunctionCall, TokenLogprob, ToolCall},
     event::JobEvent,
     job::{FinishReason, Usage},
+    reply::{CallDelta, TokenLogprob},
 };
+use island_protocol_api::chat::{FunctionCall, ToolCall};
 use serde_json::Value;
 
 /// What was read: a part of a reply, or the error that ended it.

@@ -3,11 +3,11 @@
 use std::{collections::VecDeque, ops::Add, sync::Arc, time::Duration};
 
 use island_protocol::{
-    chat::{TokenLogprob, ToolCall},
     ids::{HostId, JobId},
     job::{CompletionTokensDetails, FinishReason, Usage},
-    problem::Code,
+    reply::TokenLogprob,
 };
+use island_protocol_api::{chat::ToolCall, problem::Code};
 use tokio::time::timeout;
 
 use super::parts::{End, Part, Parts, Piece, add_part};

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use island_protocol::{
+use island_protocol::ids::{AccountId, Slug};
+use island_protocol_api::{
     chat::{ChatMessage, ChatRequest},
     completions::CompletionRequest,
-    ids::{AccountId, Slug},
     preferences::Preferences,
     problem::Code,
 };

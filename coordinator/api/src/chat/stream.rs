@@ -178,7 +178,8 @@ impl<E: Encode> Streaming<E> {
 
 #[cfg(test)]
 mod tests {
-    use island_protocol::{ids::JobId, job::FinishReason, problem::Code};
+    use island_protocol::{ids::JobId, job::FinishReason};
+    use island_protocol_api::problem::Code;
     use uuid::Uuid;
 
     use super::*;

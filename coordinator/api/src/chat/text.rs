@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use island_protocol::{
-    chat::TokenLogprob,
-    completions::{Completion, CompletionChoice, CompletionLogprobs, CompletionRequest},
     job::{FinishReason, Usage},
+    reply::TokenLogprob,
 };
+use island_protocol_api::completions::{Completion, CompletionChoice, CompletionLogprobs, CompletionRequest};
 
 use super::{
     parts::{End, Part},

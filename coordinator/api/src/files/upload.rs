@@ -7,10 +7,12 @@ use axum::{
     extract::{Request, State},
 };
 use island_protocol::{
-    api::file::{File, Purpose},
     ids::{AccountId, FileId},
-    problem::Code,
     time::Timestamp,
+};
+use island_protocol_api::{
+    file::{File, Purpose},
+    problem::Code,
 };
 use multer::{Field, Multipart};
 use tokio::time::timeout;

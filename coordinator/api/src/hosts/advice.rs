@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::api::{Data, advice::Advice};
+use island_protocol_api::{Data, advice::Advice};
 use tokio::time::Instant;
 
 use super::control::own;

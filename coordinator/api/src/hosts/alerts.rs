@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{
-        Data,
-        alert::{Alert, HostAlert},
-    },
-    fabric::Heartbeat,
+use island_protocol::fabric::Heartbeat;
+use island_protocol_api::{
+    Data,
+    alert::{Alert, HostAlert},
 };
 use tokio::time::Instant;
 

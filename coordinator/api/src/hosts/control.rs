@@ -6,13 +6,12 @@ use axum::{Json, extract::State};
 use island_daemon::chain::Chain;
 use island_protocol::{
     FABRIC_VERSION,
-    api::{Data, HostControl, admin::AdminAction},
     fabric::{Control, ControlReply},
     host::Order,
     ids::HostId,
-    problem::Code,
     subjects::HostTopic,
 };
+use island_protocol_api::{Data, HostControl, admin::AdminAction, problem::Code};
 use tokio::time::{Instant, timeout};
 
 use crate::{Api, ApiError, auth::Caller, segment::Segment};

@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{Data, HostView, Pair},
-    problem::Code,
-};
+use island_protocol_api::{Data, HostView, Pair, problem::Code};
 
 use super::find;
 use crate::{Api, ApiError, auth::Caller, body, island::check_enrollment};

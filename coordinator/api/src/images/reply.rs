@@ -4,8 +4,8 @@ use std::convert::Infallible;
 
 use bytes::Bytes;
 use futures::{Stream, stream};
-use island_protocol::{
-    event::{Image, JobEvent},
+use island_protocol::event::{Image, JobEvent};
+use island_protocol_api::{
     images::{ImageData, ImageEvent, ImageUsage, Images, StreamedImage},
     problem::Code,
 };

@@ -1,6 +1,6 @@
 //! From an images request to the input of a job.
 
-use island_protocol::{
+use island_protocol_api::{
     images::{ImageEditRequest, ImagesRequest},
     preferences::Preferences,
     problem::Code,

@@ -5,15 +5,15 @@ use std::{sync::Arc, time::Duration};
 use axum::{Json, extract::State};
 use island_daemon::traces::Kind;
 use island_protocol::{
-    api::{
-        CheckStep, Data, IslandCheck, JobError,
-        claim::{ClaimVerb, IslandRequest},
-    },
     cargo::Category,
     event::JobEvent,
     host::CPU,
     ids::{AccountId, HostId},
     job::FailureCode,
+};
+use island_protocol_api::{
+    CheckStep, Data, IslandCheck, JobError,
+    claim::{ClaimVerb, IslandRequest},
     problem::Code,
 };
 use serde_json::{Map, Value};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::api::{Data, Enroll, HostCredentials, claim::ClaimVerb};
+use island_protocol_api::{Data, Enroll, HostCredentials, claim::ClaimVerb};
 
 use super::{check_enrollment, credentials_for, validate_enrollment};
 use crate::{Api, ApiError, auth::Caller, body};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::api::{Data, Enroll, Pairing, claim::ClaimVerb};
+use island_protocol_api::{Data, Enroll, Pairing, claim::ClaimVerb};
 use rand::RngExt as _;
 
 use super::validate_enrollment;

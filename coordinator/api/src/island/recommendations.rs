@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::recommendation::{Recommendation, Recommendations},
-    ids::HostId,
+use island_protocol::ids::HostId;
+use island_protocol_api::{
     problem::Code,
+    recommendation::{Recommendation, Recommendations},
 };
 
 use crate::{Api, ApiError, query::Query};

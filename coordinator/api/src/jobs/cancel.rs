@@ -3,12 +3,8 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{CancelledJob, Data},
-    ids::JobId,
-    job::JobStatus,
-    problem::Code,
-};
+use island_protocol::{ids::JobId, job::JobStatus};
+use island_protocol_api::{CancelledJob, Data, problem::Code};
 
 use super::{own, unknown};
 use crate::{Api, ApiError, auth::Caller, segment::Segment};

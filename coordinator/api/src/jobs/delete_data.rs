@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{Data, DeletedJobData},
-    problem::Code,
-};
+use island_protocol_api::{Data, DeletedJobData, problem::Code};
 
 use super::{parse_id, unknown};
 use crate::{Api, ApiError, auth::Caller, segment::Segment};

@@ -2,7 +2,8 @@
 
 use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
 
-use island_protocol::{event::JobEvent, problem::Code};
+use island_protocol::event::JobEvent;
+use island_protocol_api::problem::Code;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 

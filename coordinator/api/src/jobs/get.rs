@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{Data, JobOutput, JobView},
-    problem::Code,
-};
+use island_protocol_api::{Data, JobOutput, JobView, problem::Code};
 
 use super::{own, parse_id};
 use crate::{Api, ApiError, auth::Caller, segment::Segment};

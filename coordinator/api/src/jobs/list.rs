@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{JobSummary, Page, PageMeta},
-    job::JobStatus,
-};
+use island_protocol::job::JobStatus;
+use island_protocol_api::{JobSummary, Page, PageMeta};
 
 use crate::{Api, ApiError, auth::Caller, query::Query, statement::time};
 use island_coordinator_storage::jobs::{self, JobFilter, Position};

@@ -10,7 +10,7 @@ use axum::{
 };
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, stream};
-use island_protocol::problem::Code;
+use island_protocol_api::problem::Code;
 use tokio_util::sync::CancellationToken;
 
 use super::{parse_id, unknown};

@@ -9,15 +9,13 @@ use axum::{
 };
 use island_daemon::traces::Kind;
 use island_protocol::{
-    api::{Data, SubmitJob, SubmittedJob},
     cargo::CargoEntry,
     credits::MicroCredits,
     ids::{AccountId, JobId},
     job::JobStatus,
-    preferences::Preferences,
-    problem::Code,
     time::Timestamp,
 };
+use island_protocol_api::{Data, SubmitJob, SubmittedJob, preferences::Preferences, problem::Code};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 

@@ -7,10 +7,9 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use island_protocol::{
-    api::key::{CreatedKey, KeyView},
-    credits::MicroCredits,
-    ids::ApiKeyId,
+use island_protocol::{credits::MicroCredits, ids::ApiKeyId};
+use island_protocol_api::{
+    key::{CreatedKey, KeyView},
     problem::Code,
 };
 use uuid::Uuid;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::api::{Data, key::KeyView};
+use island_protocol_api::{Data, key::KeyView};
 
 use crate::{Api, ApiError, auth::Caller};
 use island_coordinator_storage::key;

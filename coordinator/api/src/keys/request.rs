@@ -1,11 +1,7 @@
 //! From a request for a key to the key, within the limits of the key that creates it: pure.
 
-use island_protocol::{
-    api::{key::CreateKey, quota::Quotas},
-    credits::MicroCredits,
-    problem::Code,
-    time::Timestamp,
-};
+use island_protocol::{credits::MicroCredits, time::Timestamp};
+use island_protocol_api::{key::CreateKey, problem::Code, quota::Quotas};
 use serde_json::Value;
 
 use crate::{ApiError, auth::Caller};

@@ -3,11 +3,8 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{Data, key::RevokedKey},
-    ids::ApiKeyId,
-    problem::Code,
-};
+use island_protocol::ids::ApiKeyId;
+use island_protocol_api::{Data, key::RevokedKey, problem::Code};
 
 use crate::{Api, ApiError, auth::Caller, segment::Segment};
 use island_coordinator_storage::{

@@ -2,9 +2,11 @@
 
 use bytes::{Bytes, BytesMut};
 use island_protocol::{
-    chat::CallDelta,
     job::{FinishReason, Usage},
-    messages::{Block, BlockDelta, MessageEnd, MessageEvent, MessageReply, MessageUsage},
+    reply::CallDelta,
+};
+use island_protocol_api::messages::{
+    Block, BlockDelta, MessageEnd, MessageEvent, MessageReply, MessageUsage,
 };
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! From a request of Anthropic's API to one of the chat API.
 
-use island_protocol::{
+use island_protocol_api::{
     chat::{ChatMessage, ChatRequest, FunctionCall, ReasoningOptions, ToolCall},
     messages::{InputMessage, MessagesRequest, OutputConfig, ThinkingOptions, Tool, ToolChoice},
     problem::Code,

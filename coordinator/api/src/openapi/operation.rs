@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use island_protocol::{
-    api::key::Scope,
-    event::JobEvent,
+use island_protocol::event::JobEvent;
+use island_protocol_api::{
+    key::Scope,
     problem::{Code, ErrorBody},
 };
 use schemars::JsonSchema;

@@ -7,13 +7,11 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use island_protocol::{
-    api::{
-        Data,
-        publication::{Publication, PublicationDetails, PublicationState, SubmitPublication},
-    },
-    ids::PublicationId,
+use island_protocol::ids::PublicationId;
+use island_protocol_api::{
+    Data,
     problem::Code,
+    publication::{Publication, PublicationDetails, PublicationState, SubmitPublication},
 };
 use uuid::Uuid;
 

@@ -1,7 +1,7 @@
 //! A response as it is written, in the form of OpenAI's newer API.
 
 use bytes::{Bytes, BytesMut};
-use island_protocol::{
+use island_protocol_api::{
     chat::{FunctionCall, ToolCall},
     problem::Code,
     responses::{Response, ResponseChange, ResponseError, ResponseEvent, ResponseStatus},

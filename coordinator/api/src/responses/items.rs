@@ -2,8 +2,11 @@
 //! later.
 
 use island_protocol::{
-    chat::{CallDelta, FunctionCall, TokenLogprob, ToolCall},
     job::{FinishReason, Usage},
+    reply::{CallDelta, TokenLogprob},
+};
+use island_protocol_api::{
+    chat::{FunctionCall, ToolCall},
     responses::{ContentPart, Item, ResponseStatus},
 };
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Pages of the items of a response's request, as in OpenAI's API.
 
-use island_protocol::{problem::Code, responses::InputItems};
+use island_protocol_api::{problem::Code, responses::InputItems};
 use serde_json::Value;
 
 use crate::{ApiError, query::Query};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
-use island_protocol::{
+use island_protocol_api::{
     problem::Code,
     responses::{PREFIX, ResponseRequest},
 };

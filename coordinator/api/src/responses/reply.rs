@@ -1,10 +1,8 @@
 //! A response in the form of OpenAI's newer API.
 
-use island_protocol::{
-    job::{FinishReason, Usage},
-    responses::{
-        IncompleteDetails, InputTokensDetails, OutputTokensDetails, Response, ResponseStatus, ResponseUsage,
-    },
+use island_protocol::job::{FinishReason, Usage};
+use island_protocol_api::responses::{
+    IncompleteDetails, InputTokensDetails, OutputTokensDetails, Response, ResponseStatus, ResponseUsage,
 };
 use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! From a request for a response to one of the chat API.
 
-use island_protocol::{
+use island_protocol_api::{
     chat::{ChatMessage, ChatRequest, FunctionCall, ToolCall},
     problem::Code,
     responses::{ResponseRequest, TextOptions},

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use island_protocol::{
-    chat::{ChatMessage, ReasoningOptions, ToolCall},
     ids::JobId,
     job::{FinishReason, JobStatus},
+};
+use island_protocol_api::{
+    chat::{ChatMessage, ReasoningOptions, ToolCall},
     problem::Code,
     responses::{PREFIX, Response, ResponseError, ResponseRequest, ResponseStatus, TextOptions},
 };

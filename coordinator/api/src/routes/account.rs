@@ -1,16 +1,14 @@
 //! Credits and API keys.
 
-use island_protocol::{
-    api::{
-        AccountView, Data, Page, WatchCredentials,
-        key::{CreateKey, CreatedKey, KeyView, RevokedKey, Scope},
-        ledger::LedgerEntry,
-        quota::{OwnQuotas, QuotaView, Quotas},
-        signup::{FinishLogin, SignUp, SignedUp},
-        statement::Statement,
-        usage::AccountUsage,
-    },
+use island_protocol_api::{
+    AccountView, Data, Page, WatchCredentials,
+    key::{CreateKey, CreatedKey, KeyView, RevokedKey, Scope},
+    ledger::LedgerEntry,
     problem::Code,
+    quota::{OwnQuotas, QuotaView, Quotas},
+    signup::{FinishLogin, SignUp, SignedUp},
+    statement::Statement,
+    usage::AccountUsage,
 };
 use serde_json::json;
 

@@ -1,19 +1,17 @@
 //! What operators do.
 
-use island_protocol::{
-    api::{
-        CancelledJob, Data, Page,
-        admin::{
-            AdminAccount, AdminHost, AnnotateHost, AuditEntry, CargoState, ChangeCredits, CreateAccount,
-            CreateNotice, CreatedAccount, GrantCredits, Queue, Reason, RefundedJob,
-        },
-        key::{KeyView, RevokedKey, Scope},
-        network::{NetworkNotices, Notice},
-        payout::{CreatePayout, Payout, PayoutDetails},
-        quota::{QuotaView, SetQuotas},
-        signup::{CreateInvitation, CreatedInvitation, Invitation},
+use island_protocol_api::{
+    CancelledJob, Data, Page,
+    admin::{
+        AdminAccount, AdminHost, AnnotateHost, AuditEntry, CargoState, ChangeCredits, CreateAccount,
+        CreateNotice, CreatedAccount, GrantCredits, Queue, Reason, RefundedJob,
     },
+    key::{KeyView, RevokedKey, Scope},
+    network::{NetworkNotices, Notice},
+    payout::{CreatePayout, Payout, PayoutDetails},
     problem::Code,
+    quota::{QuotaView, SetQuotas},
+    signup::{CreateInvitation, CreatedInvitation, Invitation},
 };
 use serde_json::{Value, json};
 

@@ -1,11 +1,9 @@
 //! Files, and batches of their requests.
 
-use island_protocol::{
-    api::{
-        batch::{Batch, BatchList, CreateBatch},
-        file::{DeletedFile, File, FileList, Purpose, UploadFile},
-        key::Scope,
-    },
+use island_protocol_api::{
+    batch::{Batch, BatchList, CreateBatch},
+    file::{DeletedFile, File, FileList, Purpose, UploadFile},
+    key::Scope,
     problem::Code,
 };
 use serde_json::json;

@@ -1,9 +1,6 @@
 //! Cargos.
 
-use island_protocol::{
-    api::{CargoList, Data, WorkloadView, key::Scope, market::MarketRate},
-    problem::Code,
-};
+use island_protocol_api::{CargoList, Data, WorkloadView, key::Scope, market::MarketRate, problem::Code};
 use serde_json::json;
 
 use super::{Routes, slug};

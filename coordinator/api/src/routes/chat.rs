@@ -1,15 +1,13 @@
 //! Endpoints of the OpenAI API.
 
-use island_protocol::{
-    api::{
-        key::Scope,
-        model::{Model, ModelList},
-    },
+use island_protocol_api::{
     audio::AudioRequest,
     chat::{ChatChunk, ChatCompletion, ChatRequest, Embeddings, EmbeddingsRequest},
     completions::{Completion, CompletionRequest},
     images::{ImageEditRequest, ImageEvent, Images, ImagesRequest},
+    key::Scope,
     messages::{CountTokensRequest, MessageEvent, MessageReply, MessagesRequest, TokenCount},
+    model::{Model, ModelList},
     moderations::{ModerationRequest, Moderations},
     problem::Code,
     rerank::{RerankRequest, Reranking},

@@ -1,16 +1,14 @@
 //! The machines that run jobs.
 
-use island_protocol::{
-    api::{
-        Data, Enroll, HostControl, HostCredentials, HostList, HostView, IslandCheck, Pair, Pairing,
-        advice::Advice,
-        alert::HostAlert,
-        claim::IslandRequest,
-        key::Scope,
-        network::{HostKarma, NetworkNotices, NetworkStats},
-        recommendation::Recommendations,
-    },
+use island_protocol_api::{
+    Data, Enroll, HostControl, HostCredentials, HostList, HostView, IslandCheck, Pair, Pairing,
+    advice::Advice,
+    alert::HostAlert,
+    claim::IslandRequest,
+    key::Scope,
+    network::{HostKarma, NetworkNotices, NetworkStats},
     problem::Code,
+    recommendation::Recommendations,
 };
 
 use serde_json::json;

@@ -1,12 +1,9 @@
 //! Jobs.
 
 use island_protocol::job::JobStatus;
-use island_protocol::{
-    api::{
-        CancelledJob, Data, DeletedJobData, JobOutput, JobSummary, JobView, Page, SubmitJob, SubmittedJob,
-        key::Scope,
-    },
-    problem::Code,
+use island_protocol_api::{
+    CancelledJob, Data, DeletedJobData, JobOutput, JobSummary, JobView, Page, SubmitJob, SubmittedJob,
+    key::Scope, problem::Code,
 };
 use serde_json::{Value, json};
 

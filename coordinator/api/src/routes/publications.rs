@@ -1,13 +1,11 @@
 //! Cargos that accounts publish, and their review.
 
-use island_protocol::{
-    api::{
-        Data, Page,
-        admin::Reason,
-        key::Scope,
-        publication::{Publication, PublicationDetails, PublicationState, SubmitPublication},
-    },
+use island_protocol_api::{
+    Data, Page,
+    admin::Reason,
+    key::Scope,
     problem::Code,
+    publication::{Publication, PublicationDetails, PublicationState, SubmitPublication},
 };
 use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! The service itself.
 
-use island_protocol::api::Health;
+use island_protocol_api::Health;
 use serde_json::Value;
 
 use super::Routes;

@@ -1,12 +1,10 @@
 //! Webhooks.
 
-use island_protocol::{
-    api::{
-        Data, Page,
-        key::Scope,
-        webhook::{CreateWebhook, CreatedWebhook, DeletedWebhook, Delivery, Webhook},
-    },
+use island_protocol_api::{
+    Data, Page,
+    key::Scope,
     problem::Code,
+    webhook::{CreateWebhook, CreatedWebhook, DeletedWebhook, Delivery, Webhook},
 };
 use serde_json::json;
 

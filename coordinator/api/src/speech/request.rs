@@ -1,6 +1,6 @@
 //! From a request to speak to the input of its jobs.
 
-use island_protocol::{preferences::Preferences, problem::Code, speech::SpeechRequest};
+use island_protocol_api::{preferences::Preferences, problem::Code, speech::SpeechRequest};
 use serde_json::{Map, Value};
 
 use super::encoder::Format;

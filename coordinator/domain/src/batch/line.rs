@@ -2,10 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use island_protocol::{
-    api::batch::{BatchEndpoint, BatchError},
-    ids::BatchId,
-};
+use island_protocol::ids::BatchId;
+use island_protocol_api::batch::{BatchEndpoint, BatchError};
 use serde_json::{Map, Value, json};
 
 /// Maximum characters of a `custom_id`.

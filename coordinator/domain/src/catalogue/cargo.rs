@@ -6,10 +6,8 @@ use std::{
 };
 
 use data_encoding::HEXLOWER;
-use island_protocol::{
-    api::WorkloadView,
-    cargo::{CargoEntry, CargoSpec, Category, RuntimeType},
-};
+use island_protocol::cargo::{CargoEntry, CargoSpec, Category, RuntimeType};
+use island_protocol_api::WorkloadView;
 use jsonschema::{ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};

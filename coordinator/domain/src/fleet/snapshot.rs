@@ -11,7 +11,6 @@ use std::{
 };
 
 use island_protocol::{
-    api::{HostView, admin::Trust},
     cargo::CargoSpec,
     demand::Vram,
     fabric::Heartbeat,
@@ -19,6 +18,7 @@ use island_protocol::{
     ids::{AccountId, HostId, Slug},
     time::Timestamp,
 };
+use island_protocol_api::{HostView, admin::Trust};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

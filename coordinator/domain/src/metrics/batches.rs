@@ -1,6 +1,6 @@
 //! Batches: their requests, and their ends.
 
-use island_protocol::api::batch::BatchStatus;
+use island_protocol_api::batch::BatchStatus;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use island_protocol::{
-    api::advice::{Change, Improvement},
     cargo::{CargoSpec, RuntimeType},
     credits::MicroCredits,
     demand::{self, DRIVER_MB, Shortage},
     egress::Egress,
     host::{Capabilities, Gpu, RuntimeReport},
 };
+use island_protocol_api::advice::{Change, Improvement};
 
 use super::{Candidate, Reason, able, all_vram, report};
 
@@ -193,12 +193,12 @@ mod tests {
     use std::borrow::Cow;
 
     use island_protocol::{
-        api::admin::Trust,
         asking::Asking,
         cargo::{Limits, SandboxTier, TokenPrices},
         host::ContainerOffer,
         ids::{AccountId, HostId},
     };
+    use island_protocol_api::admin::Trust;
     use proptest::prelude::*;
     use uuid::Uuid;
 

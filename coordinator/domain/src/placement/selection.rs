@@ -1,8 +1,8 @@
 //! Which Islands may run the job of a request, and which of them comes first.
 
-use island_protocol::{
-    api::admin::Trust,
-    ids::{AccountId, HostId},
+use island_protocol::ids::{AccountId, HostId};
+use island_protocol_api::{
+    admin::Trust,
     preferences::{Own, Preferences, Sort},
 };
 

@@ -5,8 +5,8 @@ use island_protocol::{
     cargo::SandboxTier,
     credits::MicroCredits,
     host::{CONTINUES_FORMS, ContainerOffer, PORTABLE, RuntimeReport},
-    preferences::{Own, Preferences, Sort},
 };
+use island_protocol_api::preferences::{Own, Preferences, Sort};
 use proptest::prelude::*;
 use uuid::Uuid;
 

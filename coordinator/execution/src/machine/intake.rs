@@ -3,9 +3,9 @@
 use std::io;
 
 use island_protocol::{
-    chat::CallDelta,
     event::{AttemptEvent, JobEvent, Numbered},
     job::{CompletionTokensDetails, Outcome, Usage},
+    reply::CallDelta,
 };
 use serde::Serialize;
 

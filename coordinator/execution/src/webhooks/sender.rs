@@ -3,10 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use island_daemon::chain::Chain;
-use island_protocol::{
-    api::webhook::{Event, EventData},
-    time::Timestamp,
-};
+use island_protocol::time::Timestamp;
+use island_protocol_api::webhook::{Event, EventData};
 use reqwest::{
     Client,
     header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER},

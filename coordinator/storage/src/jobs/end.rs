@@ -1,12 +1,12 @@
 //! The end of a job: status, output, usage, money and events in one transaction.
 
 use island_protocol::{
-    api::admin::AdminAction,
     event::{JobEvent, Numbered},
     ids::{HostId, InstanceId},
     job::{FinishReason, JobStatus},
     time::Timestamp,
 };
+use island_protocol_api::admin::AdminAction;
 
 use sqlx::Row as _;
 

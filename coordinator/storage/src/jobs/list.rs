@@ -1,11 +1,11 @@
 //! Lists of an account's jobs.
 
 use island_protocol::{
-    api::JobSummary,
     ids::{AccountId, ApiKeyId, JobId, Slug},
     job::JobStatus,
     time::Timestamp,
 };
+use island_protocol_api::JobSummary;
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::read::status;

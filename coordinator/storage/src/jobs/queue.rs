@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use island_protocol::{
-    api::admin::WaitingJob,
     ids::{AccountId, Slug},
     time::Timestamp,
 };
+use island_protocol_api::admin::WaitingJob;
 use sqlx::AssertSqlSafe;
 
 use crate::{Pool, QueryContext as _, Row, StoreError, integer, parsed};

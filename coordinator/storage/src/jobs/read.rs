@@ -1,12 +1,12 @@
 //! Reading jobs.
 
 use island_protocol::{
-    api::JobError,
     credits::MicroCredits,
     ids::{AccountId, HostId, JobId},
     job::JobStatus,
     time::Timestamp,
 };
+use island_protocol_api::JobError;
 use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::{Pool, QueryContext as _, Row, StoreError, integer, json, moment, parsed};

@@ -1,9 +1,9 @@
 use island_protocol::{
-    api::admin::AdminAction,
     credits::MicroCredits,
     ids::{HostId, InstanceId},
     job::Usage,
 };
+use island_protocol_api::admin::AdminAction;
 use serde_json::json;
 use uuid::Uuid;
 

@@ -6,25 +6,8 @@ use async_nats::{Client, ConnectOptions, HeaderMap, Message, Request, Subscriber
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::StreamExt as _;
 use island_coordinator_domain::clock::Clock;
-use island_protocol::{
-    FABRIC_VERSION,
-    api::{
-        HostCredentials,
-        claim::{Claim, ClaimVerb},
-    },
-    cargo::RuntimeType,
-    event::{AttemptEvent, Numbered},
-    fabric::{
-        Assignment, AssignmentReply, Cancel, Control, ControlReply, Heartbeat, LeaseRenewal, LeaseReply,
-        LeasedJob, Output, OutputReply, Refusal, RefusalReason, Register, Registered, SIGNATURE_HEADER,
-        signed_bytes,
-    },
-    host::{Capabilities, Headroom, RuntimeReport, SandboxReport, SystemLoad},
-    ids::{AttemptKey, HostId, InstanceId, Nonce},
-    job::{FinishReason, Outcome, Usage},
-    subjects::{self, HostTopic},
-    version::Versions,
-};
+use island_protocol::{FABRIC_VERSION, cargo::RuntimeType, event::{AttemptEvent, Numbered}, fabric::{Assignment, AssignmentReply, Cancel, Control, ControlReply, Heartbeat, LeaseRenewal, LeaseReply, LeasedJob, Output, OutputReply, Refusal, RefusalReason, Register, Registered, SIGNATURE_HEADER, signed_bytes}, host::{Capabilities, Headroom, RuntimeReport, SandboxReport, SystemLoad}, ids::{AttemptKey, HostId, InstanceId, Nonce}, job::{FinishReason, Outcome, Usage}, subjects::{self, HostTopic}, version::Versions};
+use island_protocol_api::{HostCredentials, claim::{Claim, ClaimVerb}};
 use nkeys::KeyPair;
 use reqwest::StatusCode;
 use serde::{Serialize, de::DeserializeOwned};

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use island_protocol::audio::{Span, segments_of};
+use island_protocol::transcript::{Span, segments_of};
 use ndarray::Array2;
 use serde_json::{Value, json};
 

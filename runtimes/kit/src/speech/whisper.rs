@@ -2,8 +2,8 @@
 
 use defaults::Defaults;
 use island_protocol::{
-    audio::Span,
     job::{FinishReason, Usage},
+    transcript::Span,
 };
 use ndarray::{Array2, Array3, ArrayD, Axis};
 use serde_json::{Map, Value, json};

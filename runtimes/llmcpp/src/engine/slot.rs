@@ -1,8 +1,8 @@
 //! One running job: what it has read and written, and how its text is sent.
 
 use island_protocol::{
-    chat::{CallDelta, TokenLogprob},
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
+    reply::{CallDelta, TokenLogprob},
 };
 use island_runtimes_api::Phase;
 use llama_cpp_2::{context::LlamaContext, token::LlamaToken};

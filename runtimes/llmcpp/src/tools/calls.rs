@@ -1,6 +1,6 @@
 //! Finds calls in a growing reply. Text before a call is sent at once, and the arguments of a call as they are written.
 
-use island_protocol::{chat::CallDelta, ids::JobId};
+use island_protocol::{ids::JobId, reply::CallDelta};
 use serde_json::{Value, json};
 
 use super::{

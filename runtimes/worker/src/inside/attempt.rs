@@ -1,9 +1,9 @@
 //! One attempt this worker holds.
 
 use island_protocol::{
-    chat::TokenLogprob,
     event::AttemptEvent,
     job::{Failure, FailureCode, Fault, Outcome},
+    reply::TokenLogprob,
 };
 use island_runtimes_api::{Step, WorkCounter};
 use tokio_util::sync::CancellationToken;

@@ -1,6 +1,6 @@
 //! The times of the words of a window.
 
-use island_protocol::audio::Span;
+use island_protocol::transcript::Span;
 use ndarray::{Array3, Axis, stack};
 
 use crate::{

@@ -1,8 +1,7 @@
 //! `/models`: the list of models in the format of OpenAI's API.
 
+use island_protocol::ids::Slug;
 use serde::{Deserialize, Serialize};
-
-use crate::ids::Slug;
 
 /// Answer to `GET /models`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

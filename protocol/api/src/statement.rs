@@ -1,12 +1,11 @@
 //! `/account/statement`: what an account spent and earned in a span of time.
 
-use serde::{Deserialize, Serialize};
-
-use crate::{
+use island_protocol::{
     credits::MicroCredits,
     ids::{AccountId, HostId, Slug},
     time::Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 /// The sums of a span of time. `opening` plus all totals is `closing`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,12 +1,11 @@
 //! `/account/ledger`.
 
-use serde::{Deserialize, Serialize};
-
-use crate::{
+use island_protocol::{
     credits::MicroCredits,
     ids::{HostId, JobId},
     time::Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 /// One entry of an account's ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

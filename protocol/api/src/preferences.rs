@@ -1,8 +1,7 @@
 //! What a request prefers of the Islands and models that may serve it.
 
+use island_protocol::{credits::MicroCredits, ids::HostId};
 use serde::{Deserialize, Serialize};
-
-use crate::{credits::MicroCredits, ids::HostId};
 
 /// Preferences of a request. The default accepts every Island.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,7 @@
 //! The error body, and the stable codes in it. Codes never change; messages may.
 
+use island_protocol::credits::MicroCredits;
 use serde::{Deserialize, Serialize};
-
-use crate::credits::MicroCredits;
 
 /// `{"error": {"message", "code"}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

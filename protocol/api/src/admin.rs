@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-use crate::{
-    api::PageMeta,
+use island_protocol::{
     credits::MicroCredits,
     ids::{AccountId, ApiKeyId, HostId, JobId, Slug},
     time::Timestamp,
 };
+use serde::{Deserialize, Serialize};
+
+use crate::PageMeta;
 
 /// An account, as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

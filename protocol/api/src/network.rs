@@ -1,11 +1,10 @@
 //! `/hosts/:id/karma` and `/network/stats`.
 
-use serde::{Deserialize, Serialize};
-
-use crate::{
+use island_protocol::{
     ids::{HostId, NoticeId},
     time::Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 /// Answer to `GET /hosts/:id/karma`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use island_protocol::reply::TokenLogprob;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    chat::{ReasoningOptions, TokenLogprob, null_as_default},
+    chat::{ReasoningOptions, null_as_default},
     preferences::Preferences,
 };
 

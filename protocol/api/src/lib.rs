@@ -1,37 +1,72 @@
-//! HTTP bodies under `/api/v1`, except chat.
+//! Bodies of HTTP requests and answers. No I/O, no clock, no randomness.
+//!
+//! The crate's root has what is in many answers, jobs, Islands and accounts; the modules have the rest:
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`problem`] | the error body and its stable codes |
+//! | [`preferences`] | which Islands and models may serve a request |
+//! | [`key`], [`quota`], [`signup`] | API keys, quotas, invitations and sign-in |
+//! | [`usage`], [`ledger`], [`statement`], [`payout`] | what accounts used, earned and were paid |
+//! | [`market`], [`network`], [`advice`], [`alert`], [`recommendation`] | prices, the network, and what an owner is told about an Island |
+//! | [`claim`] | what an Island signs of its requests |
+//! | [`publication`] | Cargos that accounts publish |
+//! | [`webhook`] | events that are sent to addresses of accounts |
+//! | [`admin`] | what operators read and change |
+//! | [`chat`], [`completions`], [`responses`], [`images`], [`audio`], [`speech`], [`moderations`], [`model`], [`mod@file`], [`batch`] | OpenAI's API |
+//! | [`messages`] | Anthropic's API |
+//! | [`rerank`] | Cohere's and Jina's API |
+//!
+//! What travels on the fabric as well, such as ids, job events and an Island's hardware, is in `island-protocol`. An agent reads a few of
+//! these bodies; engines and workers read none, and are not rebuilt for them.
+//!
+//! With the feature `openapi`, the types implement `schemars::JsonSchema`.
 
 pub mod admin;
 pub mod advice;
 pub mod alert;
+pub mod audio;
 pub mod batch;
+pub mod chat;
 pub mod claim;
+pub mod completions;
 pub mod file;
+pub mod images;
 pub mod key;
 pub mod ledger;
 pub mod market;
+pub mod messages;
 pub mod model;
+pub mod moderations;
 pub mod network;
 pub mod payout;
+pub mod preferences;
+pub mod problem;
 pub mod publication;
 pub mod quota;
 pub mod recommendation;
+pub mod rerank;
+pub mod responses;
 pub mod signup;
+pub mod speech;
 pub mod statement;
 pub mod usage;
 pub mod webhook;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-
-use self::claim::{Claim, ClaimVerb};
-use crate::{
+use island_protocol::{
     cargo::CargoEntry,
     credits::MicroCredits,
     host::{Capabilities, ControlState},
     ids::{AccountId, HostId, JobId, Nonce, Slug},
     job::{JobStatus, Usage, present},
-    preferences::Preferences,
     time::Timestamp,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use self::{
+    claim::{Claim, ClaimVerb},
+    preferences::Preferences,
 };
 
 /// Path prefix of all HTTP routes.

@@ -1,12 +1,11 @@
 //! `/publications`: Cargos that accounts submit and operators approve.
 
-use serde::{Deserialize, Serialize};
-use strum::VariantArray;
-
-use crate::{
+use island_protocol::{
     ids::{AccountId, PublicationId, Slug},
     time::Timestamp,
 };
+use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 /// `POST /publications`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

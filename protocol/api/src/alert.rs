@@ -1,8 +1,7 @@
 //! `/hosts/alerts`: what owners should know at once about their Islands.
 
+use island_protocol::ids::HostId;
 use serde::{Deserialize, Serialize};
-
-use crate::ids::HostId;
 
 /// An entry of `GET /hosts/alerts`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

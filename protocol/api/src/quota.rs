@@ -1,8 +1,7 @@
 //! Quotas: how much an account or a key may use in a day or a month. Days and months are those of UTC.
 
+use island_protocol::{credits::MicroCredits, time::Timestamp};
 use serde::{Deserialize, Serialize};
-
-use crate::{credits::MicroCredits, time::Timestamp};
 
 /// The quotas of an account or of a key. What is absent is not limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use island_protocol::job::{FinishReason, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
     chat::{StreamOptions, null_as_default},
-    job::{FinishReason, Usage},
     preferences::Preferences,
 };
 

@@ -1,13 +1,12 @@
 //! `/hosts/:id/advice`: which one change of an Island would have earned more.
 
-use serde::{Deserialize, Serialize};
-
-use crate::{
+use island_protocol::{
     cargo::{RuntimeType, SandboxTier},
     credits::MicroCredits,
     ids::{HostId, Slug},
     time::Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 /// Answer to `GET /hosts/:id/advice`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,9 @@
 //! Bodies of `/rerank`, the shape that the clients of Cohere and of Jina have in common. Unknown fields are ignored.
 
+use island_protocol::job::Usage;
 use serde::{Deserialize, Serialize};
 
-use crate::{chat::null_as_default, job::Usage, preferences::Preferences};
+use crate::{chat::null_as_default, preferences::Preferences};
 
 /// A request to order documents by their relevance to a query.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

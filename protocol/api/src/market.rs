@@ -1,8 +1,7 @@
 //! `/market`.
 
+use island_protocol::{credits::MicroCredits, ids::Slug, time::Timestamp};
 use serde::{Deserialize, Serialize};
-
-use crate::{credits::MicroCredits, ids::Slug, time::Timestamp};
 
 /// Prices of a Cargo: in `GET /market/rates[/:slug]` over the last 24 hours, in `GET /market/history/:slug` per hour.
 ///

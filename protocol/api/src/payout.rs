@@ -1,12 +1,11 @@
 //! `/admin/payouts`: earnings that leave the network for a payment system of the operator.
 
-use serde::{Deserialize, Serialize};
-
-use crate::{
+use island_protocol::{
     credits::MicroCredits,
     ids::{AccountId, PayoutId},
     time::Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 /// `POST /admin/payouts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use island_protocol::credits::MicroCredits;
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
-
-use crate::credits::MicroCredits;
 
 /// Begins the ids of batches; a UUID follows.
 pub const PREFIX: &str = "batch_";

@@ -1,12 +1,11 @@
 //! `/account/usage`: what an account used, by day, Cargo and key.
 
-use serde::{Deserialize, Serialize};
-
-use crate::{
+use island_protocol::{
     credits::MicroCredits,
     ids::{ApiKeyId, Slug},
     time::Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 /// Answer to `GET /account/usage`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,12 +1,11 @@
 //! `/island/recommendations`.
 
-use serde::{Deserialize, Serialize};
-
-use crate::{
+use island_protocol::{
     artifact::Artifact,
     cargo::RuntimeType,
     ids::{HostId, Slug},
 };
+use serde::{Deserialize, Serialize};
 
 /// Answer to `GET /island/recommendations`: best first, only what the Island can serve.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

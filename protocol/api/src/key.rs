@@ -1,11 +1,11 @@
 //! `/api-keys`.
 
+use island_protocol::{credits::MicroCredits, ids::ApiKeyId, time::Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use strum::VariantArray;
 
 use super::quota::Quotas;
-use crate::{credits::MicroCredits, ids::ApiKeyId, time::Timestamp};
 
 /// What a key may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

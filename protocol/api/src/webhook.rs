@@ -1,12 +1,11 @@
 //! `/webhooks`: addresses that are sent events, signed as Standard Webhooks describes.
 
-use serde::{Deserialize, Serialize};
-use strum::VariantArray;
-
-use crate::{
+use island_protocol::{
     ids::{DeliveryId, WebhookId},
     time::Timestamp,
 };
+use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -1,9 +1,9 @@
 //! Accounts by invitation: `/signup` and `/admin/invitations`.
 
+use island_protocol::{credits::MicroCredits, ids::InvitationId, time::Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::AccountView;
-use crate::{credits::MicroCredits, ids::InvitationId, time::Timestamp};
 
 /// `POST /signup`, which needs no key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
-use crate::{
+use island_protocol::{
     ids::{AccountId, HostId, Nonce},
     time::Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 /// What an Island requests with its signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::Display, strum::EnumIter)]
