@@ -17,7 +17,7 @@ use island_runtimes_worker::launch::ContainerRules;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::policy::{Rules, gpus::GpuRule};
+use crate::owner::policy::{Rules, gpus::GpuRule};
 
 /// Prefix of environment variables: `ISLAND_AGENT_WORKERS__MAX_JOBS`.
 pub const ENV_PREFIX: &str = "ISLAND_AGENT_";

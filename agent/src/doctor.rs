@@ -20,7 +20,6 @@ use crate::{
         screen::wrap,
         status::Status,
     },
-    egress,
     inventory::{
         self,
         cgroup::Groups,
@@ -28,7 +27,8 @@ use crate::{
         gpu::{Card, Gpus, View},
         runtimes::Runtimes,
     },
-    policy::gpus::{self, GpuRule},
+    network::egress,
+    owner::policy::gpus::{self, GpuRule},
 };
 
 /// Columns of a mark and its gap.
@@ -356,7 +356,7 @@ mod tests {
     use super::*;
     use crate::{
         inventory::{engine_devices::UnusedGpu, gpu::Vendor},
-        policy::gpus::tests::card,
+        owner::policy::gpus::tests::card,
     };
 
     #[test]

@@ -16,9 +16,9 @@ use crate::{
     agent::{coordinator_url, stop_requested},
     clock,
     config::{ApiKeyError, Config},
+    disk::state_lock::{LockError, StateLock},
     identity::{Identity, IdentityError},
     link::credentials::{self, CredentialsError, Enrollment},
-    state_lock::{LockError, StateLock},
 };
 
 /// An Island that cannot be enrolled or removed from the network.

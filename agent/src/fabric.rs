@@ -28,8 +28,10 @@ use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::{Notify, watch};
 
-use crate::{identity::Identity, notices::printable};
+use crate::identity::Identity;
 
+/// Maximum characters that are shown of a text of another machine.
+const MAX_CHARACTERS: usize = 1000;
 /// Share of a lease, in tenths, after which an Island that could not renew it stops publishing.
 const FENCE_TENTHS: u64 = 8;
 
@@ -349,6 +351,12 @@ fn encode(message: &impl Serialize) -> Result<Bytes, FabricError> {
     serde_json::to_vec(message).map(Bytes::from).map_err(FabricError::Json)
 }
 
+/// Text of another machine as one line of a limited length, without what a terminal would execute.
+pub(crate) fn printable(text: &str) -> String {
+    let plain = |character: char| if character.is_control() { ' ' } else { character };
+    text.chars().take(MAX_CHARACTERS).map(plain).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -366,5 +374,11 @@ mod tests {
         let refusal = fabric.refusal().expect("a reason");
         assert!(refusal.starts_with("the coordinator cannot read the heartbeats: "), "{refusal:?}");
         assert!(!refusal.contains(char::is_control) && refusal.len() == 1_000, "{refusal:?}");
+    }
+
+    #[test]
+    fn a_text_of_others_cannot_control_a_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\nc\u{9b}d"), "a [2Jb c d");
+        assert_eq!(printable(&"x".repeat(2_000)).len(), MAX_CHARACTERS);
     }
 }

@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::policy::{
+use crate::owner::policy::{
     Cause, Orders, OwnerOrder, Rules, Stance, Verdict, decide,
     gpus::paused_gpus,
     presence::{LoginManager, Presence},
     schedule::Moment,
     sensors::{SensorReadings, Terminals},
 };
-use crate::{clock, inventory::meter::Sample, journal::boot_id, supervisor::Supervisor};
+use crate::{clock, disk::journal::boot_id, inventory::meter::Sample, supervisor::Supervisor};
 
 mod remote;
 
@@ -339,7 +339,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        policy::Cause,
+        owner::policy::Cause,
         pool::ModelKey,
         testing,
         worker::{Command, WorkerExit, WorkerHandle, WorkerState},

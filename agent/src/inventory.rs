@@ -9,6 +9,7 @@ pub mod pci;
 pub mod probe_requests;
 pub mod processor;
 pub mod runtimes;
+pub mod withholding;
 
 use std::path::Path;
 

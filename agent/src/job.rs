@@ -23,19 +23,21 @@ use island_runtimes_api::{RunRequest, Step};
 use tokio::sync::mpsc;
 
 use crate::{
-    artifacts::Files,
     attempt::{
         handle::AttemptHandle,
         state::{AttemptState, AttemptStep},
     },
     clock,
-    derived::Derived,
-    earnings::Earnings,
-    egress::{EgressMount, EgressMounts, beside},
+    disk::{
+        artifacts::Files,
+        derived::Derived,
+        spool::{Spool, SpoolError},
+    },
     fabric::Fabric,
+    network::egress::{EgressMount, EgressMounts, beside},
+    owner::earnings::Earnings,
     pool::{ModelKey, Pool},
     report,
-    spool::{Spool, SpoolError},
     worker::{Command, WorkerClaim, WorkerExit, WorkerHandle, WorkerState},
 };
 
@@ -494,7 +496,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::{identity::Identity, inventory::meter::Sample, policy::Stance, testing};
+    use crate::{identity::Identity, inventory::meter::Sample, owner::policy::Stance, testing};
 
     /// What the task of an attempt uses, over a folder and without a connection.
     async fn context(folder: &Path, assignment: Assignment) -> JobContext {

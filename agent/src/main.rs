@@ -19,10 +19,10 @@ use island_agent::{
         screen,
         status::InForce,
     },
+    disk::job_logs,
     doctor, enrollment,
     inventory::gpu::nvml_process,
-    job_logs,
-    policy::OwnerOrder,
+    owner::policy::OwnerOrder,
 };
 use island_daemon::{chain::Chain, config as settings, telemetry};
 use serde::Serialize;

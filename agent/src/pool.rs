@@ -39,14 +39,13 @@ use self::{
     promises::Promises,
 };
 use crate::{
+    disk::job_logs,
     inventory::{engine_devices::EngineDevices, gpu::Card, meter::Sample, runtimes::Runtimes},
-    job_logs,
-    model_demand::ModelDemand,
-    policy::{
+    memory::{model_demand::ModelDemand, warm_containers::WarmContainers},
+    owner::policy::{
         Stance,
         gpus::{self, GpuRule},
     },
-    warm_containers::WarmContainers,
     worker::{self, Command, WorkerClaim, WorkerHandle},
 };
 

@@ -21,8 +21,8 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    artifacts::is_image_reference,
     config::PreloadSection,
+    disk::artifacts::is_image_reference,
     supervisor::{Supervisor, while_accepting},
 };
 

@@ -19,9 +19,9 @@ use island_protocol::{
 use crate::{
     attempt::handle::AttemptHandle,
     clock,
-    earnings::Earnings,
+    disk::spool::Spool,
     fabric::{Fabric, FabricError},
-    spool::Spool,
+    owner::earnings::Earnings,
 };
 
 /// Maximum bytes of events in one message.

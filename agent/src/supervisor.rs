@@ -40,15 +40,19 @@ use crate::{
     },
     clock,
     config::PreloadSection,
-    derived::Derived,
-    earnings::Earnings,
-    egress::EgressMounts,
+    disk::{
+        derived::Derived,
+        journal::{Journal, Record, boot_id},
+        spool::Spool,
+    },
     fabric::Fabric,
     job::{self, JobContext},
-    journal::{Journal, Record, boot_id},
-    policy::{Rules, Stance, Verdict},
+    network::egress::EgressMounts,
+    owner::{
+        earnings::Earnings,
+        policy::{Rules, Stance, Verdict},
+    },
     pool::{ModelKey, Pool},
-    spool::Spool,
     worker::WorkerHandle,
 };
 
@@ -463,7 +467,8 @@ mod tests {
         assert_eq!(while_accepting(stances.clone(), async { 1 }).await, Some(1));
         let download = tokio::spawn(while_accepting(stances.clone(), pending::<()>()));
         tokio::task::yield_now().await;
-        let verdict = Verdict::Leave { cause: crate::policy::Cause::Paused, reason: "by the owner".into() };
+        let verdict =
+            Verdict::Leave { cause: crate::owner::policy::Cause::Paused, reason: "by the owner".into() };
         stance.send_modify(|stance| stance.verdict = verdict);
         assert_eq!(download.await.expect("no panic"), None);
         assert_eq!(while_accepting(stances, async { 1 }).await, None, "none starts during a pause");

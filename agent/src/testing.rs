@@ -16,14 +16,15 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::{
-    derived::Derived,
-    earnings::Earnings,
-    egress::EgressMounts,
+    disk::{derived::Derived, journal::Journal},
     fabric::Fabric,
     identity::Identity,
     inventory::{meter::Sample, runtimes::Runtimes},
-    journal::Journal,
-    policy::{Rules, Stance},
+    network::egress::EgressMounts,
+    owner::{
+        earnings::Earnings,
+        policy::{Rules, Stance},
+    },
     pool::{Pool, PoolConfig},
     supervisor::{Parts, Supervisor},
 };

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use fail::FailScenario;
-use island_agent::{
+use island_agent::disk::{
     derived::Derived,
     journal::{Journal, Record},
     spool::{Spool, SpoolError},

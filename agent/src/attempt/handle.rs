@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     attempt::state::{AttemptState, AttemptStep},
-    spool::{Spool, SpoolError},
+    disk::spool::{Spool, SpoolError},
 };
 
 /// A longer time is never waited for.

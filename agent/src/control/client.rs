@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use super::{check::Checked, server::SOCKET, status::Status};
 use crate::{
     config::Config,
-    policy::{OwnerOrder, Verdict},
+    owner::policy::{OwnerOrder, Verdict},
 };
 
 /// A command that the agent did not carry out.

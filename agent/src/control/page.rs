@@ -15,7 +15,7 @@ use super::{
     screen,
     status::{Status, Worker},
 };
-use crate::policy::Verdict;
+use crate::owner::policy::Verdict;
 
 /// Address of the folder of scripts and styles.
 pub(super) const ASSETS: &str = "/assets";

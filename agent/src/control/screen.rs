@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     clock,
-    policy::{OwnerOrder, Verdict},
+    owner::policy::{OwnerOrder, Verdict},
 };
 
 /// Time between two updates.
@@ -518,7 +518,7 @@ pub(super) mod tests {
             status::{Earned, Worker},
         },
         inventory::engine_devices::{EngineDevices, UsedDevice},
-        policy::Cause,
+        owner::policy::Cause,
         preload::Fetching,
         supervisor::refusals::Count,
     };

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     config::Config,
-    policy::{OwnerOrder, Verdict},
+    owner::policy::{OwnerOrder, Verdict},
 };
 
 /// Name of the socket in the state folder.

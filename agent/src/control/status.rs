@@ -28,7 +28,6 @@ use super::{
 use crate::{
     clock,
     config::{self, Config},
-    earnings::{self, Book, Earnings},
     fabric::Fabric,
     governor::Governor,
     inventory::{
@@ -37,8 +36,11 @@ use crate::{
         meter::Sample,
     },
     link::credentials,
-    notices::Notices,
-    policy::{OwnerOrder, Verdict, gpus::PausedGpus},
+    owner::{
+        earnings::{self, Book, Earnings},
+        notices::Notices,
+        policy::{OwnerOrder, Verdict, gpus::PausedGpus},
+    },
     preload::{Fetching, Preloader},
     supervisor::{Supervisor, refusals::Count},
     worker::WorkerHandle,

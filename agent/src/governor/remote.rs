@@ -10,7 +10,7 @@ use island_protocol::{host::Order, time::Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::RemoteOrder;
+use crate::owner::policy::RemoteOrder;
 
 /// Name of the file in the state folder.
 const FILE: &str = "remote-order.json";

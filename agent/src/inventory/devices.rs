@@ -53,7 +53,7 @@ fn matching<'c>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::gpus::tests::card;
+    use crate::owner::policy::gpus::tests::card;
 
     fn device(api: &str, name: &str, address: Option<&str>) -> Device {
         let address = address.map(str::to_owned);

@@ -157,7 +157,7 @@ mod tests {
     use island_protocol::{cargo::RuntimeType, host::SandboxReport};
 
     use super::*;
-    use crate::policy::gpus::tests::card;
+    use crate::owner::policy::gpus::tests::card;
 
     fn report(devices: &[(&str, &str, Option<&str>)], details: &[(&str, &str)]) -> ProbeReport {
         let device = |(api, name, address): &(&str, &str, Option<&str>)| Device {

@@ -24,8 +24,8 @@ use super::{
     probe_requests::ProbeRequests,
 };
 use crate::{
-    derived,
-    withholding::{Place, Withholding},
+    disk::derived,
+    inventory::withholding::{Place, Withholding},
 };
 
 /// Detail of a probe: why the engine gets no GPU.
@@ -251,7 +251,7 @@ fn name_for(cargo: &CargoSpec) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{policy::gpus::tests::card, testing};
+    use crate::{owner::policy::gpus::tests::card, testing};
     use island_protocol::host::{CONTINUES_FORMS, PORTABLE};
     use std::os::unix::fs::PermissionsExt;
 

@@ -17,8 +17,10 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Broken, JobContext};
 use crate::{
-    artifacts::{self, Fetched, Files},
-    derived,
+    disk::{
+        artifacts::{self, Fetched, Files},
+        derived,
+    },
     pool::{AcquireError, ModelKey},
     worker::{WorkerClaim, WorkerState},
 };

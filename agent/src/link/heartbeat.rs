@@ -16,7 +16,7 @@ use crate::{
     clock,
     fabric::{Fabric, FabricError},
     inventory::meter::Sample,
-    policy::Verdict,
+    owner::policy::Verdict,
     supervisor::Supervisor,
 };
 

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::{
         inventory::meter::Sample,
-        policy::Stance,
+        owner::policy::Stance,
         testing,
         worker::{WorkerClaim, WorkerState},
     };

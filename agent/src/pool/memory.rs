@@ -19,15 +19,17 @@ use super::{
     promises::{Promise, unallocated_mb},
 };
 use crate::{
-    eviction::{Amount, Candidate},
     inventory::{
         gpu::Card,
         meter::{Memory, Sample},
     },
-    policy::gpus,
-    vram_enforcement::{self, VramUser},
+    memory::{
+        eviction::{Amount, Candidate},
+        vram_enforcement::{self, VramUser},
+        worker_placement::{Choice, Machine},
+    },
+    owner::policy::gpus,
     worker::{Command, WorkerExit, WorkerHandle},
-    worker_placement::{Choice, Machine},
 };
 
 /// Memory of a worker that runs all Cargos of an engine, before any job, megabytes.
@@ -342,7 +344,7 @@ mod tests {
     use super::*;
     use crate::{
         inventory::gpu::{Vendor, View},
-        policy::{
+        owner::policy::{
             Stance,
             gpus::{GpuRule, tests::card},
         },

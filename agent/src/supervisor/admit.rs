@@ -10,11 +10,13 @@ use island_protocol::{
 
 use super::Supervisor;
 use crate::{
-    admission::{self, Demand, Supply},
-    artifacts,
     attempt::state::AttemptState,
-    eviction::Amount,
+    disk::artifacts,
     job::job_space,
+    memory::{
+        admission::{self, Demand, Supply},
+        eviction::Amount,
+    },
     pool::ModelKey,
 };
 
@@ -117,8 +119,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        attempt::handle::AttemptHandle, eviction::Candidate, inventory::meter::Sample, spool::Spool, testing,
-        worker_placement::Machine,
+        attempt::handle::AttemptHandle,
+        disk::spool::Spool,
+        inventory::meter::Sample,
+        memory::{eviction::Candidate, worker_placement::Machine},
+        testing,
     };
 
     fn wasm(number: u128, ram_mb: u64) -> Assignment {

@@ -83,7 +83,7 @@ impl AttemptTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{spool::Spool, testing};
+    use crate::{disk::spool::Spool, testing};
 
     fn attempt(folder: &std::path::Path, job: u128, epoch: u64) -> Arc<AttemptHandle> {
         let assignment = testing::assignment(job, epoch);

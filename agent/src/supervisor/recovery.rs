@@ -10,10 +10,12 @@ use island_protocol::{
 use super::Supervisor;
 use crate::{
     attempt::handle::AttemptHandle,
+    disk::{
+        journal::{Record, boot_id},
+        spool::Spool,
+    },
     job::RecoveredAttempt,
-    journal::{Record, boot_id},
     pool::ModelKey,
-    spool::Spool,
     worker::{Command, WorkerHandle},
 };
 
@@ -80,7 +82,7 @@ impl Supervisor {
 
     /// Removes spools without a record.
     fn sweep_spools(&self) -> io::Result<()> {
-        let known: Vec<String> = self.holding().into_iter().map(crate::spool::file_name).collect();
+        let known: Vec<String> = self.holding().into_iter().map(crate::disk::spool::file_name).collect();
         for entry in std::fs::read_dir(&self.parts.spool_dir)? {
             let entry = entry?;
             if !known.iter().any(|name| entry.file_name() == name.as_str()) {
@@ -98,7 +100,12 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::{clock, inventory::meter::Sample, journal::Journal, spool, testing};
+    use crate::{
+        clock,
+        disk::{journal::Journal, spool},
+        inventory::meter::Sample,
+        testing,
+    };
 
     #[tokio::test]
     async fn of_two_attempts_of_one_job_only_the_newer_one_is_continued() {

@@ -6,7 +6,7 @@ use island_protocol::fabric::{Refusal, RefusalCount, RefusalReason};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::job_logs::printable;
+use crate::disk::job_logs::printable;
 
 /// How often a reason occurred, and its latest message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

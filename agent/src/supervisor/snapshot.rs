@@ -12,7 +12,7 @@ use island_protocol::{
 use tokio::sync::watch;
 
 use super::{Supervisor, loaded_models};
-use crate::{clock, inventory::gpu::View, policy::gpus};
+use crate::{clock, inventory::gpu::View, owner::policy::gpus};
 
 impl Supervisor {
     /// Changes when a heartbeat must be sent at once.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use island_agent::{
+use island_agent::memory::{
     eviction::{self, Amount, Candidate},
     model_demand::ModelDemand,
 };

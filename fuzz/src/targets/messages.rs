@@ -4,7 +4,7 @@ use std::{fmt::Write as _, fs};
 
 use bytes::BytesMut;
 use ed25519_dalek::SigningKey;
-use island_agent::{
+use island_agent::disk::{
     journal::Journal,
     spool::{self, Spool},
 };

@@ -8,7 +8,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use super::{nvidia::tests::Fake, sysfs::tests::Tree, *};
-use crate::{inventory::meter::Meter, policy::gpus};
+use crate::{inventory::meter::Meter, owner::policy::gpus};
 
 struct Machine {
     gpus: Gpus,

@@ -10,7 +10,7 @@ use island_protocol::{
     demand::{self, Need, Offload, Parts, Shortage, Vram},
 };
 
-use crate::eviction::{self, Amount, Candidate};
+use crate::memory::eviction::{self, Amount, Candidate};
 
 /// The memory of this Island and the workers that use it.
 #[derive(Debug, Clone, PartialEq)]

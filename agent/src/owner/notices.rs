@@ -9,11 +9,11 @@ use island_protocol_api::network::NetworkNotices;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::fabric::printable;
+
 const INTERVAL: Duration = Duration::from_mins(15);
 /// The first request is sent within this time of the start.
 const FIRST: Duration = Duration::from_secs(10);
-/// Maximum characters that are shown of a notice.
-const MAX_CHARACTERS: usize = 1000;
 
 /// The latest notices.
 #[derive(Debug)]
@@ -74,22 +74,5 @@ impl Notices {
         drop(logged);
         *self.latest.lock() = latest;
         Ok(())
-    }
-}
-
-/// Text of another machine as one line of a limited length, without what a terminal would execute.
-pub(crate) fn printable(text: &str) -> String {
-    let plain = |character: char| if character.is_control() { ' ' } else { character };
-    text.chars().take(MAX_CHARACTERS).map(plain).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_notice_cannot_control_a_terminal() {
-        assert_eq!(printable("a\u{1b}[2Jb\nc\u{9b}d"), "a [2Jb c d");
-        assert_eq!(printable(&"x".repeat(2_000)).len(), MAX_CHARACTERS);
     }
 }

@@ -97,7 +97,7 @@ fn is_console(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{inventory::gpu::View, policy::gpus::tests::card};
+    use crate::{inventory::gpu::View, owner::policy::gpus::tests::card};
 
     fn device(dev: &Path, name: &str, read: SystemTime) {
         let path = dev.join(name);

@@ -1,0 +1,11 @@
+//! The owner of this machine: the rules that they set, and what they are told.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`policy`] | the owner's rules and orders, and what follows from them; pure |
+//! | [`earnings`] | what this Island earned, day by day |
+//! | [`notices`] | what the operators of the network want owners to know |
+
+pub mod earnings;
+pub mod notices;
+pub mod policy;
