@@ -1,11 +1,13 @@
-//! Building the agent, starting its tasks, and the order in which they stop.
+//! An agent: starting its tasks, and the order in which they stop. [`build`] creates its parts.
+
+mod build;
+mod folders;
+mod machine;
 
 use std::{
-    collections::BTreeMap,
     convert::Infallible,
-    fs, io,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    io,
+    path::PathBuf,
     process::ExitCode,
     sync::{
         Arc,
@@ -14,68 +16,39 @@ use std::{
     time::Duration,
 };
 
-use island_cache::{Beside, Cache, CacheConfig, OpenError};
+use island_cache::{Cache, OpenError};
 use island_coordinator_client::ClientError;
 use island_daemon::{
-    latest::Latest,
     lifecycle::Lifecycle,
     notify,
     progress::{Progress, Watchdog},
-    traces::{Exporter, Traces},
-};
-use island_protocol::{
-    asking::Asking,
-    cargo::RuntimeType,
-    egress::Egress,
-    host::{Capabilities, ContainerOffer},
-    ids::{HostId, InstanceId},
+    traces::Exporter,
 };
 use island_runtimes_egress::Internet;
-use island_runtimes_worker::launch::ContainerRules;
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    time::Instant,
-};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+pub use self::build::cache_config;
 use crate::{
     benchmark::Benchmark,
-    config::{self, ApiKeyError, Config, OtlpSection},
-    control::{
-        check::Checker,
-        history::History,
-        metrics::otlp,
-        server,
-        status::{InForce, Sources},
-    },
+    config::{ApiKeyError, Config, OtlpSection},
+    control::{metrics::otlp, server, status::Sources},
     disk::{
-        derived::Derived,
         job_logs,
-        journal::Journal,
         state_lock::{LockError, StateLock},
     },
     fabric::Fabric,
-    governor::Governor,
     identity::{Identity, IdentityError},
-    inventory::{self, gpu::Gpus, meter::Meter, runtimes::Runtimes},
+    inventory::{self, meter::Meter},
     link::{
         credentials::{self, Credentials, CredentialsError, Enrollment},
         heartbeat, hub, lease,
         session::{self, About, Session},
     },
-    network::{
-        destinations::PublicHosts,
-        egress::{self, EgressMounts},
-    },
-    owner::{
-        earnings::Earnings,
-        notices::Notices,
-        policy::{Rules, gpus},
-    },
-    pool::{Pool, PoolConfig},
+    owner::notices::Notices,
     preload::Preloader,
     scrub::Scrub,
-    supervisor::{Parts, Supervisor},
+    supervisor::Supervisor,
 };
 
 /// Time after the drain limit to report cancelled attempts and stop workers.
@@ -147,151 +120,6 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Builds every part. Starts no task; engines are run once to query what they support.
-    #[expect(clippy::too_many_lines, reason = "the list of an agent's parts")]
-    pub async fn build(settings: InForce) -> Result<Self, StartError> {
-        let mut config = settings.config.clone();
-        config.api_url = coordinator_url(&config);
-        let state = config.state_dir.clone();
-        let folders = ["journal", "spool", "w", "derived", "adopted", "job-logs", "egress"]
-            .map(|name| state.join(name));
-        for folder in folders.iter().chain([&config.cache_dir()]) {
-            fs::create_dir_all(folder)
-                .map_err(|source| StartError::Folder { path: folder.clone(), source })?;
-        }
-        for folder in &folders {
-            // They contain prompts, replies and sockets of the egress proxy.
-            let private = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
-            private.map_err(|source| StartError::Folder { path: folder.clone(), source })?;
-        }
-        let [journal_dir, spool_dir, workers_dir, derived_dir, adopted_dir, log_dir, egress_dir] = folders;
-        let lock = StateLock::acquire(&state)?;
-        let identity = Arc::new(Identity::load_or_create(&state, || HostId(uuid::Uuid::new_v4()))?);
-        let instance = InstanceId(uuid::Uuid::new_v4());
-        let fabric = Fabric::new(Arc::clone(&identity), instance);
-
-        let (containers, forwarder) = with_forwarder(config.containers.clone(), &config.bin_dir());
-        let containers = without_gpus(containers, config.policy.yield_gpu);
-        let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &containers).await;
-        let internet = Arc::new(Internet::default());
-        let exits = EgressMounts::new(
-            egress_dir.clone(),
-            log_dir.clone(),
-            containers.egress.clone(),
-            forwarder,
-            Arc::clone(&internet),
-        );
-        let meter = Arc::new(Meter::new(
-            Gpus::here(&state, &runtimes.devices())
-                .with_own(runtimes.own_processes())
-                .with_consent(gpus::consent(config.policy.gpu.clone())),
-            config.cache_dir(),
-        ));
-        meter.sample().await;
-        let capabilities = capabilities(&containers, &config.policy, &runtimes, &meter);
-
-        let pool_config = PoolConfig {
-            dir: workers_dir,
-            threads: config.threads(inventory::cores()),
-            slots: config.workers.slots_per_model,
-            shared_slots: config.workers.max_jobs,
-            folders: shared_folders(&derived_dir, &adopted_dir, &config.cache_dir()),
-            log_dir: log_dir.clone(),
-            containers,
-            egress_dir,
-            reserve_ram_mb: config.memory.reserve_ram_mb,
-            reserve_vram_mb: config.memory.reserve_vram_mb,
-            gpu_rules: config.policy.gpu.clone(),
-            allow_weak_sandbox: config.allow_weak_sandbox,
-        };
-        let chosen = [config.hub_endpoint(), config.api_url.clone()];
-        let destinations = PublicHosts::trusting(Arc::clone(&internet), chosen.iter().map(String::as_str));
-        let cache = Cache::open_for(cache_config(&config), Arc::new(destinations))?;
-        let cache_dir = config.cache_dir();
-        let earnings = Arc::new(Earnings::load(&state));
-        let governor = Arc::new(Governor::load(
-            config.policy.clone(),
-            &state,
-            config.control.allow_remote,
-            meter.latest(),
-        ));
-        let (traces, exporter) = traces(&config.otlp);
-        let supervisor = Supervisor::new(Parts {
-            capabilities,
-            cache: cache.clone(),
-            api_url: config.api_url.as_str().into(),
-            derived: Arc::new(Derived::new(derived_dir, adopted_dir, config.allow_weak_sandbox)),
-            egress_mounts: Arc::new(exits),
-            pool: Pool::new(pool_config, runtimes, meter.latest(), governor.stance()),
-            fabric: Arc::clone(&fabric),
-            journal: Journal::new(journal_dir),
-            spool_dir,
-            max_jobs: config.workers.max_jobs,
-            allow_weak_sandbox: config.allow_weak_sandbox,
-            rules: config.policy.clone(),
-            stance: governor.stance(),
-            earnings: Arc::clone(&earnings),
-            preload: config.preload.clone(),
-            traces,
-        });
-        let preloader = Preloader::new(
-            identity.host_id(),
-            config.client_of(&config.api_url)?,
-            cache.clone(),
-            Arc::clone(&supervisor),
-            config.preload.clone(),
-        );
-        let preloader = Arc::new(preloader);
-        let notices = Arc::new(Notices::new(config.client_of(&config.api_url)?));
-        let sources = Sources {
-            name: config.name.clone(),
-            api_url: config.api_url.clone(),
-            state_dir: state.clone(),
-            settings,
-            fabric: Arc::clone(&fabric),
-            supervisor: Arc::clone(&supervisor),
-            load: meter.latest(),
-            cache: cache.clone(),
-            preloader: Arc::clone(&preloader),
-            notices: Arc::clone(&notices),
-            governor,
-            earnings,
-            checker: Checker::new(Arc::clone(&identity), config.client_of(&config.api_url)?),
-            history: History::default(),
-            started: Instant::now(),
-        };
-        let enrollment = Enrollment {
-            api_key: config.read_api_key()?,
-            state_dir: state,
-            api_url: config.api_url,
-            name: config.name.clone(),
-            allow_plaintext: config.allow_plaintext,
-        };
-        Ok(Self {
-            identity,
-            enrollment,
-            nats_url: config.nats_url,
-            allow_plaintext: config.allow_plaintext,
-            internet,
-            about: About { name: config.name, region: config.region },
-            drain: Duration::from_secs(config.drain_s),
-            meter,
-            cache,
-            fabric,
-            supervisor,
-            preloader,
-            notices,
-            sources: Arc::new(sources),
-            page_port: config.page.port,
-            otlp: config.otlp,
-            exporter,
-            log_dir,
-            cache_dir,
-            measure: config.measure,
-            _lock: lock,
-        })
-    }
-
     /// Runs until stopped, or until this Island has enrolled with another coordinator. Returns `None` then: the next agent of this process
     /// starts there.
     pub async fn run(mut self) -> Result<Option<ExitCode>, StartError> {
@@ -458,53 +286,6 @@ impl Agent {
     }
 }
 
-/// Where the traces that coordinators begin are recorded.
-fn traces(settings: &OtlpSection) -> (Traces, Option<Exporter>) {
-    let Some(endpoint) = &settings.endpoint else { return (Traces::default(), None) };
-    let (traces, exporter) = Traces::to(endpoint, "island-agent", env!("CARGO_PKG_VERSION"), 0.0);
-    (traces, Some(exporter))
-}
-
-/// Returns the owner's rules for containers with the path of the forwarder. Without a forwarder no egress is possible, so none is offered.
-fn with_forwarder(rules: ContainerRules, bin_dir: &Path) -> (ContainerRules, PathBuf) {
-    match egress::forwarder(bin_dir) {
-        Ok(forwarder) => (rules, forwarder),
-        Err(reason) => {
-            if rules.egress != Egress::None {
-                tracing::warn!(reason, "containers cannot connect to any address");
-            }
-            (ContainerRules { egress: Egress::None, ..rules }, PathBuf::new())
-        }
-    }
-}
-
-/// Returns what this Island offers: its hardware and engines, restricted by the owner's rules.
-fn capabilities(
-    containers: &ContainerRules,
-    rules: &Rules,
-    runtimes: &Runtimes,
-    meter: &Meter,
-) -> Capabilities {
-    let seen = meter.latest().latest().gpus.clone();
-    let (gpus, no_gpu_reason) = gpus::offered(&rules.gpu, &seen);
-    let offer = ContainerOffer { max_tier: containers.max_tier, egress: containers.egress.clone() };
-    Capabilities {
-        containers: Some(offer),
-        asking: (rules.asking != Asking::default()).then(|| rules.asking.clone()),
-        gpus,
-        no_gpu_reason,
-        ..inventory::discover(&seen, runtimes.report(&seen.cards), runtimes.sandbox())
-    }
-}
-
-/// The programs of containers cannot be distinguished from the owner's, so with `yield_gpu` containers get no GPU.
-fn without_gpus(rules: ContainerRules, yield_gpu: bool) -> ContainerRules {
-    if rules.gpus && yield_gpu {
-        tracing::warn!("containers get no GPU, because [policy] yield_gpu is set");
-    }
-    ContainerRules { gpus: rules.gpus && !yield_gpu, ..rules }
-}
-
 /// Stops the agent once this Island has enrolled with another coordinator, and notes that in `moved`.
 async fn follow_enrollment(config: Config, life: Lifecycle, moved: Arc<AtomicBool>) {
     let (own, soft) = (coordinator_url(&config), life.soft());
@@ -546,44 +327,14 @@ pub fn coordinator_url(config: &Config) -> String {
     if is_set { config.api_url.clone() } else { enrolled().unwrap_or_else(|| config.api_url.clone()) }
 }
 
-/// The folders that workers of all Cargos of an engine read: compiled modules, and images. Neither what the cache notes about its files nor
-/// files that are not verified yet.
-fn shared_folders(derived: &Path, adopted: &Path, cache: &Path) -> BTreeMap<RuntimeType, Vec<PathBuf>> {
-    BTreeMap::from([
-        (RuntimeType::Wasm, vec![derived.to_owned()]),
-        (RuntimeType::Container, vec![adopted.to_owned(), island_cache::verified_files(cache)]),
-    ])
-}
-
-/// The folders of the agent that may grow, and count within the limits of the cache.
-fn beside(state: &Path) -> Vec<Beside> {
-    let folder = |name: &str, is_evictable| Beside { dir: state.join(name), is_evictable };
-    let derived = ["derived", "adopted"].map(|name| folder(name, true));
-    let others = ["journal", "spool", "w", "job-logs"].map(|name| folder(name, false));
-    derived.into_iter().chain(others).collect()
-}
-
-/// Returns the settings of the cache.
-pub fn cache_config(config: &Config) -> CacheConfig {
-    CacheConfig {
-        dir: config.cache_dir(),
-        max_bytes: config::gigabytes(config.cache.max_gb),
-        min_free_bytes: config::gigabytes(config.cache.keep_free_gb),
-        beside: beside(&config.state_dir),
-        hub_token: config.read_hub_token(),
-        hub_endpoint: config.hub_endpoint(),
-        hub_files: config.hub_files(),
-        offline: config.cache.offline,
-        max_bytes_per_second: config.cache.max_mbit_s.map(|mbit| mbit.saturating_mul(125_000)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
 
+    use island_daemon::latest::Latest;
+
     use super::*;
-    use crate::config::WorkersSection;
+    use crate::{config::WorkersSection, control::status::InForce};
 
     /// The session of the fabric notes this machine's address in `internet`, and the meter's task replaces the sample: those
     /// who decide must read the same.
@@ -608,18 +359,5 @@ mod tests {
         agent.meter.sample().await;
         let (measured, used) = (agent.meter.latest().latest(), agent.supervisor.pool().sample());
         assert!(Arc::ptr_eq(&measured, &used), "memory is divided as it was measured last");
-    }
-
-    #[test]
-    fn shared_workers_read_no_files_of_the_cache_but_verified_ones() {
-        let cache = Path::new("/state/cache");
-        let folders = shared_folders(Path::new("/state/derived"), Path::new("/state/adopted"), cache);
-        assert!(folders[&RuntimeType::Wasm].iter().all(|folder| !folder.starts_with(cache)));
-        let verified = island_cache::verified_files(cache);
-        for folder in folders.values().flatten() {
-            assert!(*folder == verified || !folder.starts_with(cache), "{}", folder.display());
-            assert!(!cache.starts_with(folder), "{}", folder.display());
-        }
-        assert_eq!(folders.keys().collect::<Vec<_>>(), [&RuntimeType::Container, &RuntimeType::Wasm]);
     }
 }
