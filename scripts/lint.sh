@@ -15,7 +15,7 @@ has() {
 
 scripts/words.sh
 # The scripts of others are those of the pinned versions.
-console/pages/assets/vendor/vendor.sh check
+console/blocks/static/vendor/vendor.sh check
 cargo clippy --locked --workspace --all-targets -- -D warnings
 CARGO_TARGET_DIR="$CARGO_TARGET_DIR/cargos" cargo clippy --locked --quiet --manifest-path cargos/programs/Cargo.toml --workspace --all-targets -- -D warnings
 # Advisories come from a database on the network, which `cargo deny check advisories` fetches by hand.

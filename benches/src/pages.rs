@@ -21,7 +21,7 @@ use crate::{
 
 /// After pages were opened or closed.
 const SETTLE: Duration = Duration::from_secs(5);
-/// Longest pause of a list that does not change, as `console/pages/assets/page.js` has it.
+/// Longest pause of a list that does not change, as `console/blocks/static/page.js` has it.
 const LIST_EVERY: Duration = Duration::from_mins(1);
 /// Hundredths of a second, in which the kernel counts processor time.
 const TICKS: f64 = 100.0;

@@ -9,7 +9,7 @@ use axum::{
 };
 use bytes::Bytes;
 use flate2::Compression;
-use island_console_pages::assets::{FILES, File, HTMX, SCRIPT, STYLE};
+use island_console_blocks::static_files::{FILES, File, HTMX, SCRIPT, STYLE};
 use sha2::{Digest as _, Sha256};
 
 use crate::compression::{MIN_BYTES, accepts_gzip, gzip};

@@ -7,7 +7,7 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use island_console_pages::assets::POLICY;
+use island_console_blocks::static_files::POLICY;
 
 use crate::{texts::t, web::refused};
 

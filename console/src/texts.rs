@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use island_console_pages::texts::{self, Texts};
+use island_console_blocks::text_file::{self, Texts};
 use island_protocol::credits::MicroCredits;
 
 const ENGLISH: &str = include_str!("../texts/en.toml");
@@ -38,19 +38,19 @@ pub(crate) fn unit(credits: &MicroCredits) -> &'static str {
 
 /// The text of a key of the console, or of the blocks of all pages.
 pub(crate) fn find(key: &str) -> Option<&'static str> {
-    TEXTS.find(key).or_else(|| island_console_pages::find(key))
+    TEXTS.find(key).or_else(|| island_console_blocks::find(key))
 }
 
 /// The text of a key, with `{name}` replaced by values.
 pub(crate) fn fill(key: &str, values: &[(&str, &str)]) -> String {
-    texts::fill(t(key), values)
+    text_file::fill(t(key), values)
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use island_console_pages::check;
+    use island_console_blocks::check;
 
     use super::*;
 

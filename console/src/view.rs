@@ -5,7 +5,7 @@ use island_protocol::credits::MicroCredits;
 
 use crate::web::Refusal;
 
-pub(crate) use island_console_pages::view::{
+pub(crate) use island_console_blocks::block::{
     Block, Card, Cell, Field, Form, Kind, Live, Media, Pager, Plot, Shown, Tab, Table, Tile, Tone, enter,
 };
 
@@ -68,6 +68,6 @@ mod tests {
 
     #[test]
     fn no_template_turns_escaping_off() {
-        island_console_pages::check::escaping(Path::new("templates"));
+        island_console_blocks::check::escaping(Path::new("templates"));
     }
 }

@@ -4,9 +4,9 @@
 use std::sync::LazyLock;
 
 use askama::Template;
-use island_console_pages::{
-    texts::Texts,
-    view::{Block, Cell, Plot, Table, Tile, Tone},
+use island_console_blocks::{
+    block::{Block, Cell, Plot, Table, Tile, Tone},
+    text_file::Texts,
 };
 use island_protocol::{host::GpuLoad, time::Timestamp};
 
@@ -223,7 +223,7 @@ fn refusals(status: &Status) -> Table {
 mod tests {
     use std::path::Path;
 
-    use island_console_pages::check;
+    use island_console_blocks::check;
 
     use super::*;
     use crate::control::screen::tests::status;

@@ -17,7 +17,7 @@ use axum::{
     response::{Html, IntoResponse, Response},
     routing::{get, post},
 };
-use island_console_pages::assets;
+use island_console_blocks::static_files;
 use island_daemon::chain::Chain;
 use island_protocol::host::Capabilities;
 use island_protocol_api::problem::Code;
@@ -113,7 +113,7 @@ async fn known_host(headers: HeaderMap, request: Request, next: Next) -> Respons
     }
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_SECURITY_POLICY, header::HeaderValue::from_static(assets::POLICY));
+    headers.insert(header::CONTENT_SECURITY_POLICY, header::HeaderValue::from_static(static_files::POLICY));
     // A file may be another one after an update of the agent.
     headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
     response
@@ -129,7 +129,7 @@ async fn shown(State(sources): State<Arc<Sources>>) -> Response {
 }
 
 async fn asset(UrlPath(name): UrlPath<String>) -> Response {
-    match assets::FILES.iter().find(|(known, _, _)| *known == name) {
+    match static_files::FILES.iter().find(|(known, _, _)| *known == name) {
         Some((_, kind, content)) => ([(header::CONTENT_TYPE, *kind)], *content).into_response(),
         None => StatusCode::NOT_FOUND.into_response(),
     }

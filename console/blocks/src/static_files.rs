@@ -15,13 +15,13 @@ pub type File = (&'static str, &'static str, &'static [u8]);
 
 /// Files of all pages.
 pub const FILES: &[File] = &[
-    ("page.js", SCRIPT, include_bytes!("../assets/page.js")),
-    ("live.js", SCRIPT, include_bytes!("../assets/live.js")),
-    ("uPlot.iife.min.js", SCRIPT, include_bytes!("../assets/vendor/uPlot.iife.min.js")),
-    ("uPlot.min.css", STYLE, include_bytes!("../assets/vendor/uPlot.min.css")),
-    ("pages.css", STYLE, include_bytes!("../assets/pages.css")),
-    ("island.svg", "image/svg+xml", include_bytes!("../assets/island.svg")),
+    ("page.js", SCRIPT, include_bytes!("../static/page.js")),
+    ("live.js", SCRIPT, include_bytes!("../static/live.js")),
+    ("uPlot.iife.min.js", SCRIPT, include_bytes!("../static/vendor/uPlot.iife.min.js")),
+    ("uPlot.min.css", STYLE, include_bytes!("../static/vendor/uPlot.min.css")),
+    ("pages.css", STYLE, include_bytes!("../static/pages.css")),
+    ("island.svg", "image/svg+xml", include_bytes!("../static/island.svg")),
 ];
 
 /// htmx, for pages whose tables refresh.
-pub const HTMX: File = ("htmx.min.js", SCRIPT, include_bytes!("../assets/vendor/htmx.min.js"));
+pub const HTMX: File = ("htmx.min.js", SCRIPT, include_bytes!("../static/vendor/htmx.min.js"));

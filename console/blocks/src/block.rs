@@ -307,7 +307,7 @@ impl HtmlSafe for Cell {}
 pub(crate) fn plain_time(time: &Timestamp) -> String {
     let text = time.to_string();
     let minute = text.get(..16).unwrap_or(&text);
-    crate::texts::fill(t("plot.utc"), &[("time", &minute.replace('T', " "))])
+    crate::text_file::fill(t("plot.utc"), &[("time", &minute.replace('T', " "))])
 }
 
 /// A day of UTC, for programs and for people without a script.
