@@ -15,7 +15,7 @@ use island_protocol_api::{
 use serde::{Serialize, de::DeserializeOwned};
 use tower::ServiceExt as _;
 
-use crate::OnBehalf;
+use crate::on_behalf::OnBehalf;
 
 /// Maximum bytes of an answer that a page is made of. The output of a job has at most 8 MiB.
 const MAX_ANSWER: usize = 32 << 20;

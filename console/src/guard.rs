@@ -9,11 +9,11 @@ use axum::{
 };
 use island_console_blocks::static_files::POLICY;
 
-use crate::{texts::t, web::refused};
+use crate::{session::LINKS, texts::t, web::refused};
 
 /// Refuses changes that other sites request, and adds the headers of all pages.
 pub(crate) async fn guard(request: Request, next: Next) -> Response {
-    let is_link = request.uri().path() == crate::LINKS;
+    let is_link = request.uri().path() == LINKS;
     // A request with a key is not a browser's.
     if !is_link && !may_change(request.method(), request.headers(), request.uri()) {
         return with_headers(refused(StatusCode::FORBIDDEN, t("error.other_site")));

@@ -5,7 +5,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Map, Value};
 
 use crate::{
-    form::Posted,
+    posted::Posted,
     texts::{fill, t},
     view::{Field, Kind},
 };

@@ -6,8 +6,9 @@
 //! | `on_behalf`, [`session`] | whom those requests act for |
 //! | `guard`, `cookie` | content policy, origin of changes, the cookie of a session |
 //! | `compression` | what is sent in fewer bytes, and what is not |
+//! | `posted` | forms that were sent, and those that the API refused |
 //! | `web` | the person behind a request, and answers |
-//! | `view` | what pages are made of, with one template for each kind |
+//! | `view` | the frame of pages around the blocks of `console/blocks` |
 //! | `pages` | one module for each noun, as in the API |
 //! | `input`, `output` | forms from the schemas of Cargos, and results as what they are |
 //! | `menu`, `texts`, `assets` | which pages there are, every text, scripts and styles |
@@ -22,13 +23,13 @@ mod assets;
 mod backend;
 mod compression;
 mod cookie;
-mod form;
 mod guard;
 mod input;
 mod menu;
 mod on_behalf;
 mod output;
 mod pages;
+mod posted;
 pub mod session;
 mod texts;
 mod view;
@@ -40,16 +41,12 @@ use axum::{Router, middleware, routing::get};
 
 pub use backend::Carry;
 pub use on_behalf::OnBehalf;
+pub use session::{LINKS, SIGNED_IN};
 
 use backend::Backend;
 use cookie::Cookies;
 use texts::t;
 use web::Console;
-
-/// Where a provider's confirmation of a person ends; the parameter `code` is added.
-pub const SIGNED_IN: &str = "/console/sign-in/provider/end";
-/// Where a program with a key gets a link that signs a browser in.
-pub const LINKS: &str = "/console/links";
 
 /// What the coordinator decides about the console.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -28,6 +28,7 @@ use island_protocol::{
 };
 
 use crate::{
+    session,
     texts::{fill, t},
     view::Tone,
     web::{self, Console, Visit},
@@ -57,9 +58,9 @@ pub(crate) fn routes() -> Router<Arc<Console>> {
         .route("/console/sign-in/invitation", post(sign_in::with_invitation))
         .route("/console/sign-in/link", get(sign_in::link).post(sign_in::with_link))
         .route("/console/sign-in/provider", post(sign_in::with_provider))
-        .route(crate::SIGNED_IN, get(sign_in::provider_end))
+        .route(session::SIGNED_IN, get(sign_in::provider_end))
         .route("/console/sign-out", post(sign_in::sign_out))
-        .route(crate::LINKS, post(sign_in::offer))
+        .route(session::LINKS, post(sign_in::offer))
         .route("/console/chat", get(chat::page))
         .route("/console/cargos", get(cargos::list))
         .route("/console/cargos/{slug}", get(cargos::get).post(cargos::submit))

@@ -9,6 +9,11 @@ use island_protocol::{
 use island_protocol_api::key::Scope;
 use serde::{Deserialize, Serialize};
 
+/// Where a provider's confirmation of a person ends; the parameter `code` is added.
+pub const SIGNED_IN: &str = "/console/sign-in/provider/end";
+/// Where a program with a key gets a link that signs a browser in.
+pub const LINKS: &str = "/console/links";
+
 /// Routes of the coordinator that only the console reaches.
 pub mod paths {
     /// The account of a session: [`super::Who`].

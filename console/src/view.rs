@@ -3,7 +3,7 @@
 use askama::Template;
 use island_protocol::credits::MicroCredits;
 
-use crate::web::Refusal;
+use crate::posted::Refusal;
 
 pub(crate) use island_console_blocks::block::{
     Block, Card, Cell, Field, Form, Kind, Live, Media, Pager, Plot, Shown, Tab, Table, Tile, Tone, enter,

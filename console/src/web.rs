@@ -1,5 +1,6 @@
 //! What handlers share: the state, the person behind a request, and answers.
 
+mod forms;
 mod host;
 
 use std::{collections::HashMap, sync::Arc};
@@ -12,13 +13,15 @@ use axum::{
 };
 use island_protocol_api::{key::Scope, problem::Problem};
 
+pub(crate) use self::forms::Short;
 use self::host::{is_unencrypted, origin};
 use crate::{
-    Backend, OnBehalf, assets,
-    backend::{ApiFailure, Client, encoded},
+    assets,
+    backend::{ApiFailure, Backend, Client, encoded},
     cookie::Cookies,
-    form::Posted,
     menu,
+    on_behalf::OnBehalf,
+    posted::{Posted, Refusal},
     session::{Who, paths},
     texts::{self, t},
     view::{Block, BlocksPage, Form, Frame, Tone, enter},
@@ -32,17 +35,6 @@ pub(crate) struct Console {
     pub grafana: Option<String>,
     /// Address at which browsers reach the coordinator with TLS, if a proxy in front of it has the TLS.
     pub public_url: Option<String>,
-}
-
-/// A change that the API refused. Its page is shown again, with the reason and with what was entered.
-#[derive(Debug, Clone)]
-pub(crate) struct Refusal {
-    status: StatusCode,
-    message: String,
-    details: Vec<String>,
-    /// Where the form was sent.
-    action: String,
-    entered: Posted,
 }
 
 /// A request, of somebody who may be signed in.

@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 use crate::{
     backend::{ApiFailure, add_parameter},
-    form::Posted,
+    posted::Posted,
     web::{self, Console, Member, done},
 };
 

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use super::megabytes;
 use crate::{
     backend::{ApiFailure, encoded},
-    form::{Posted, idempotency_key},
     input::{self, WHOLE},
+    posted::{Posted, idempotency_key},
     texts::t,
     view::{Block, Card, Cell, Field, Form, Kind, Pager, Tone},
     web::{Member, Visit, blocks_page, described, failed, not_found},

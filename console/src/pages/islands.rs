@@ -20,7 +20,7 @@ use self::{
 use super::megabytes;
 use crate::{
     backend::{add_parameter, encoded},
-    form::Posted,
+    posted::Posted,
     session::{OwnIsland, paths},
     texts::{fill, t},
     view::{Block, Card, Cell, Field, Form, Kind, Live, Pager, Table, Tone},

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::{
     backend::{ApiFailure, encoded},
-    form::Posted,
+    posted::Posted,
     texts::{fill, t},
     view::{Block, Cell, Field, Form, Kind, Table, Tone},
     web::{Member, described, done},

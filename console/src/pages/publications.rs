@@ -8,7 +8,7 @@ use island_protocol_api::{
 
 use crate::{
     backend::{ApiFailure, encoded},
-    form::Posted,
+    posted::Posted,
     texts::t,
     view::{Block, Cell, Field, Form, Kind, Pager, Table, Tone},
     web::{Member, described, done},

@@ -12,12 +12,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     backend::{ApiFailure, encoded},
-    form::Short,
     guard::is_own_navigation,
     session::{Begun, Provider, SignIn, paths},
     texts::{find, t},
     view::{Block, Cell, Field, Form, Kind, Tone},
-    web::{Visit, blocks_page, described, failed},
+    web::{Short, Visit, blocks_page, described, failed},
 };
 
 /// Characters of the verifier that a sign-in at a provider ends with.

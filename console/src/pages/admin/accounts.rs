@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{Operator, not_found, post_reason};
 use crate::{
     backend::{ApiFailure, add_parameter, encoded},
-    form::{Posted, idempotency_key},
+    posted::{Posted, idempotency_key},
     texts::{fill, t},
     view::{Block, Cell, Field, Form, Kind, Pager, Table, Tile, Tone},
     web::{Member, done},

@@ -6,7 +6,7 @@ use island_protocol_api::admin::CargoState;
 use super::{Operator, not_found, post_reason};
 use crate::{
     backend::encoded,
-    form::Posted,
+    posted::Posted,
     texts::t,
     view::{Block, Cell, Field, Form, Pager, Table, Tone},
 };

@@ -10,8 +10,8 @@ use serde::de::IgnoredAny;
 use super::{OPERATOR, Operator, account_id, not_found, post_reason};
 use crate::{
     backend::{add_parameter, encoded},
-    form::Posted,
     pages::islands::{badge, states},
+    posted::Posted,
     texts::t,
     view::{Block, Cell, Field, Form, Kind, Pager, Table, Tone},
     web::{blocks_page, done},

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::{Operator, post_reason};
 use crate::{
     backend::encoded,
-    form::Posted,
     pages::keys::now,
+    posted::Posted,
     texts::{fill, t},
     view::{Block, Cell, Field, Form, Kind, Pager, Table, Tone},
     web::Member,

@@ -11,8 +11,8 @@ use serde::de::IgnoredAny;
 use super::{JOBS, OPERATOR, OWNER, Operator, not_found, post_reason};
 use crate::{
     backend::encoded,
-    form::Posted,
     pages::{keys::now, network},
+    posted::Posted,
     texts::{fill, t},
     view::{Block, Cell, Field, Form, Kind, Table, Tile, Tone},
     web::done,

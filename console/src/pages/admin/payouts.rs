@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{Operator, not_found, post_reason};
 use crate::{
     backend::encoded,
-    form::{Posted, idempotency_key},
+    posted::{Posted, idempotency_key},
     texts::t,
     view::{Block, Cell, Field, Form, Pager, Table, Tone},
     web::done,

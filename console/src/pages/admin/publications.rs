@@ -6,8 +6,8 @@ use island_protocol_api::publication::{Publication, PublicationDetails, Publicat
 use super::{Operator, not_found, post_reason};
 use crate::{
     backend::encoded,
-    form::Posted,
     pages::publications::badge,
+    posted::Posted,
     texts::t,
     view::{Block, Cell, Field, Form, Pager, Tab, Table},
 };

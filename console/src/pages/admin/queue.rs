@@ -8,7 +8,7 @@ use island_protocol_api::admin::{Queue, WaitingJob};
 use super::{JOBS, Operator, account_id, post_reason};
 use crate::{
     backend::{add_parameter, encoded},
-    form::Posted,
+    posted::Posted,
     texts::t,
     view::{Block, Cell, Field, Form, Kind, Pager, Table, Tile},
     web::blocks_page,

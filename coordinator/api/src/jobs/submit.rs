@@ -31,7 +31,7 @@ use crate::{
 use island_coordinator_domain::{
     catalogue::{Cargo, cargo::SchemaViolation, units},
     fleet::Candidates,
-    job::{Agreement, Job, conversation, input::JobInput, input_tokens},
+    job::{Agreement, Job, conversation, input::JobInput},
 };
 use island_coordinator_execution::network::NotAccepted;
 use island_coordinator_storage::{

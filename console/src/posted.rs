@@ -4,23 +4,23 @@ use std::collections::HashMap;
 
 use axum::{
     body::Body,
-    extract::{FromRequest, Request},
+    extract::Request,
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
-    response::Response,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
+use island_console_blocks::block::Field;
 use multer::Multipart;
 use uuid::Uuid;
 
-use crate::{backend::is_too_long, texts::t, view::Field, web::refused};
+use crate::backend::is_too_long;
 
 /// Field with the idempotency key of a form: what is sent twice is one job, one change of credits or one payout.
 const IDEMPOTENCY_KEY: &str = ".once";
 /// Maximum bytes of a form with files: what the API accepts, before it is written in base 64.
-const MAX_BYTES: usize = 9 << 20;
+pub(crate) const MAX_BYTES: usize = 9 << 20;
 /// Maximum bytes of a form of somebody who is not signed in.
-const MAX_SMALL_BYTES: usize = 16 << 10;
+pub(crate) const MAX_SMALL_BYTES: usize = 16 << 10;
 /// Maximum fields of a form.
 const MAX_FIELDS: usize = 512;
 
@@ -87,32 +87,33 @@ impl Posted {
     }
 }
 
+/// A change that the API refused. Its page is shown again, with the reason and with what was entered.
+#[derive(Debug, Clone)]
+pub(crate) struct Refusal {
+    pub status: StatusCode,
+    pub message: String,
+    pub details: Vec<String>,
+    /// Where the form was sent.
+    pub action: String,
+    pub entered: Posted,
+}
+
 /// A hidden field with a new idempotency key.
 pub(crate) fn idempotency_key() -> Field {
     Field::hidden(IDEMPOTENCY_KEY, Uuid::new_v4().to_string())
 }
 
-impl<S: Send + Sync> FromRequest<S> for Posted {
-    type Rejection = Response;
-
-    async fn from_request(request: Request, _: &S) -> Result<Self, Response> {
-        read(request, MAX_BYTES).await
-    }
+/// Why a form cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// More bytes than a form may have.
+    TooLarge,
+    /// Not a form, or one that ended early.
+    Malformed,
 }
 
-/// A short form, of somebody who may not be signed in.
-#[derive(Debug)]
-pub(crate) struct Short(pub Posted);
-
-impl<S: Send + Sync> FromRequest<S> for Short {
-    type Rejection = Response;
-
-    async fn from_request(request: Request, _: &S) -> Result<Self, Response> {
-        read(request, MAX_SMALL_BYTES).await.map(Self)
-    }
-}
-
-async fn read(request: Request, max: usize) -> Result<Posted, Response> {
+/// Reads the form of a request that has at most `max` bytes.
+pub(crate) async fn read(request: Request, max: usize) -> Result<Posted, Unreadable> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.unwrap_or_default().to_owned();
     let body = receive(request.into_body(), max).await?;
@@ -120,16 +121,14 @@ async fn read(request: Request, max: usize) -> Result<Posted, Response> {
         Ok(boundary) => multipart(body, boundary).await,
         Err(_) => Some(Posted { texts: pairs(&body), files: HashMap::new() }),
     };
-    posted.ok_or_else(|| refused(StatusCode::BAD_REQUEST, t("error.form")))
+    posted.ok_or(Unreadable::Malformed)
 }
 
-async fn receive(body: Body, max: usize) -> Result<Bytes, Response> {
+async fn receive(body: Body, max: usize) -> Result<Bytes, Unreadable> {
     match Limited::new(body, max).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(error) if is_too_long(error.as_ref()) => {
-            Err(refused(StatusCode::PAYLOAD_TOO_LARGE, t("error.too_large")))
-        }
-        Err(_) => Err(refused(StatusCode::BAD_REQUEST, t("error.form"))),
+        Err(error) if is_too_long(error.as_ref()) => Err(Unreadable::TooLarge),
+        Err(_) => Err(Unreadable::Malformed),
     }
 }
 
