@@ -63,7 +63,7 @@ SEED ?= 1
 chaos: ## Kill, freeze and cut a whole network STRIKES times by the plan of SEED, and check that no promise is broken
 	@scripts/setup.sh test
 	cargo build --locked --workspace --all-targets
-	ISLAND_STRICT=1 ISLAND_CHAOS_STRIKES=$(STRIKES) ISLAND_CHAOS_SEED=$(SEED) cargo test --locked --workspace --test chaos -- --nocapture
+	ISLAND_STRICT=1 ISLAND_CHAOS_STRIKES=$(STRIKES) ISLAND_CHAOS_SEED=$(SEED) cargo test --locked --workspace --test endurance -- chaos --nocapture
 
 upgrade: ## Upgrade a network of the previous version (PREVIOUS=commit) part by part under load
 	@scripts/setup.sh test
@@ -125,7 +125,7 @@ images-test: ## Run jobs in the network of packaging/compose and kill parts of i
 soak: setup ## Small jobs of every engine: what grows with them? JOBS=100000 MODELS=36 SLOW_JOBS=10000
 	cargo build --locked --workspace --all-targets
 	ISLAND_SOAK_JOBS=$(or $(JOBS),100000) ISLAND_SOAK_MODELS=$(or $(MODELS),36) ISLAND_SOAK_SLOW_JOBS=$(or $(SLOW_JOBS),10000) \
-		cargo test --locked --workspace --no-fail-fast --test soak -- --nocapture
+		cargo test --locked --workspace --no-fail-fast --test endurance -- soak --nocapture
 
 bench: setup ## Every claim of speed, each against a peer in the same run
 	@benches/peers.sh

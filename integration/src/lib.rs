@@ -10,8 +10,6 @@ pub mod fixture_cargos;
 pub mod guide;
 pub mod namespace;
 pub mod network;
-#[path = "../../coordinator/tests/coordinator/support/postgres.rs"]
-mod postgres;
 pub mod processes;
 pub mod scripted_island;
 

@@ -11,11 +11,12 @@ use std::{
 };
 
 use island_coordinator_client::Client;
+use island_testing::postgres::Server;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{postgres::Server, processes};
+use crate::processes;
 
 /// How a network differs from the usual one: one Island, fixtures loaded, limits out of the way.
 #[derive(Debug, Clone)]

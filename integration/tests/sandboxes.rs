@@ -1,17 +1,6 @@
 //! The sandboxes of real engines, taken over once they have opened their libraries: the attempts of the hostile worker, in the profile and with
 //! the threads that each engine has by then. This program is the agent when the test runner starts it, and the worker with `--dir`.
 
-#![expect(unsafe_code, reason = "an attacker does not go through the standard library")]
-#![expect(clippy::print_stdout, reason = "what a test runner expects of a test program")]
-
-#[path = "../../runtimes/worker/tests/hostile/acts.rs"]
-#[expect(dead_code, reason = "shared with the tests of the sandbox itself")]
-mod acts;
-#[path = "../../runtimes/worker/tests/hostile/engine.rs"]
-mod engine;
-#[path = "../../runtimes/worker/tests/hostile/scene.rs"]
-mod scene;
-
 use std::{fs, path::Path, process::ExitCode};
 
 use island_protocol::cargo::RuntimeType;
@@ -23,11 +12,8 @@ use island_runtimes_worker::{
     inside,
     launch::{GpuGrant, LAUNCH_FILE, Launch},
 };
-
-use crate::{
-    engine::{ABI, TakenOver},
-    scene::{Scene, holds},
-};
+use island_runtimes_worker_hostile::{ABI, Scene, TakenOver, holds};
+use island_testing::harness;
 
 /// What GPU drivers need in addition: facts about this process, names for its threads, code that they compile, files without a name.
 const DRIVERS_NEED: &[&str] = &["read own memory map", "name a thread", "memory file", "executable memory"];
@@ -36,7 +22,6 @@ fn main() -> ExitCode {
     // Returns only in a process that has it.
     library::set_environment().expect("this program can be executed again");
     let arguments: Vec<String> = std::env::args().collect();
-    let has = |name: &str| arguments.iter().any(|argument| argument == name);
     if let Some(at) = arguments.iter().position(|argument| argument == "--dir") {
         return worker(Path::new(&arguments[at + 1]));
     }
@@ -45,20 +30,13 @@ fn main() -> ExitCode {
         ("coreml_is_confined", || is_confined(&RuntimeType::Coreml, &[])),
         ("diffusers_is_confined", || is_confined(&RuntimeType::Diffusers, DRIVERS_NEED)),
     ];
-    if has("--list") {
-        tests.iter().filter(|_| !has("--ignored")).for_each(|(name, _)| println!("{name}: test"));
+    if let Err(missing) = library::open() {
+        for (name, _) in harness::select(tests).unwrap_or_default() {
+            island_testing::skip(name, &missing.reason);
+        }
         return ExitCode::SUCCESS;
     }
-    let all = !tests.iter().any(|(name, _)| has(name));
-    for (name, test) in tests.iter().filter(|(name, _)| all || has(name)) {
-        if let Err(missing) = library::open() {
-            island_testing::skip(name, &missing.reason);
-            continue;
-        }
-        test();
-        println!("test {name} ... ok");
-    }
-    ExitCode::SUCCESS
+    harness::run(tests)
 }
 
 /// The engine that the launch file names.

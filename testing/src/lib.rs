@@ -4,8 +4,10 @@
 //! left out: [`skip`] panics, and so does [`selection`] where a variable narrows a suite.
 
 pub mod flips;
+pub mod harness;
 pub mod oidc;
 pub mod port;
+pub mod postgres;
 pub mod vulkan;
 
 use std::{

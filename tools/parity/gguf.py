@@ -6,7 +6,7 @@ the server renders the template of the file, tokenizes, chooses and stops by its
 server reads them as marks, the engine does not.
 
 Both write tokens one after the other, but read the prompt in batches of other shapes, and weights in 8 bits are multiplied by numbers that are
-rounded for each shape: the tolerance is that of `runtimes/llmcpp/tests/architectures.rs`. Where another token is chosen, the two most probable ones
+rounded for each shape: the tolerance is that of `runtimes/llmcpp/tests/llmcpp/architectures.rs`. Where another token is chosen, the two most probable ones
 must be near each other for both; the rest of these replies is not compared.
 """
 

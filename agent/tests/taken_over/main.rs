@@ -1,7 +1,7 @@
 //! The real agent with a worker that was taken over. This program is the test when the test runner starts it, and that worker when the agent
 //! starts it, which the usual test harness cannot.
 
-#![expect(clippy::print_stdout, reason = "what a test runner expects of a test program")]
+#![expect(clippy::print_stdout, reason = "what the agent expects of a worker")]
 
 #[path = "../island/coordinator.rs"]
 #[expect(dead_code, reason = "shared with the other tests of whole agents")]
@@ -17,6 +17,8 @@ mod worker;
 
 use std::{path::Path, process::ExitCode};
 
+use island_testing::harness;
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
@@ -29,16 +31,5 @@ fn main() -> ExitCode {
         eprintln!("the worker has ended: {ended:?}");
         return ExitCode::FAILURE;
     }
-    if has("--list") {
-        let listed = stories::ALL.iter().filter(|_| !has("--ignored"));
-        listed.for_each(|(name, _)| println!("{name}: test"));
-        return ExitCode::SUCCESS;
-    }
-    let is_named = |name: &str| has(name);
-    let all = !stories::ALL.iter().any(|(name, _)| is_named(name));
-    for (name, test) in stories::ALL.iter().filter(|(name, _)| all || is_named(name)) {
-        test();
-        println!("test {name} ... ok");
-    }
-    ExitCode::SUCCESS
+    harness::run(stories::ALL)
 }

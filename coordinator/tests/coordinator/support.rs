@@ -5,7 +5,7 @@ pub(crate) mod database;
 pub(crate) mod island;
 pub(crate) mod nats;
 pub(crate) mod network;
-pub(crate) mod postgres;
+pub(crate) use island_testing::postgres;
 mod process;
 
 use std::time::Duration;

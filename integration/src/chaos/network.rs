@@ -15,6 +15,7 @@ use std::{
 };
 
 use island_coordinator_client::Client;
+use island_testing::postgres::Server;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -23,7 +24,7 @@ use super::{
     proxy::Proxy,
     standby::Pair,
 };
-use crate::{expect::eventually, network::program, postgres::Server, processes};
+use crate::{expect::eventually, network::program, processes};
 
 /// Size of an Island's disk.
 const DISK_BYTES: u64 = 64 << 20;

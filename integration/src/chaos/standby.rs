@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::postgres::{MISSING, Server, as_user, programs, run, user};
+use island_testing::postgres::{MISSING, Server, as_user, programs, run, user};
 
 /// What both servers need to replicate, beyond the usual settings.
 const SETTINGS: [&str; 2] = ["wal_level=replica", "max_wal_senders=4"];

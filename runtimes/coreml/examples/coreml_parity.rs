@@ -4,7 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "a report is what this program is for")]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/coreml/support/mod.rs"]
 mod support;
 
 use std::{error::Error, io, path::Path};

@@ -1,6 +1,7 @@
 //! Malicious files: each is rejected with a message, quickly, and without allocating what it only claims.
 #![expect(unsafe_code, reason = "a global allocator is unsafe to implement")]
 
+#[path = "coreml/support/mod.rs"]
 mod support;
 
 use std::{

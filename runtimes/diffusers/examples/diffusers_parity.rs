@@ -2,7 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "a report is what this program is for")]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/diffusers/support/mod.rs"]
 mod support;
 
 use std::{error::Error, io, path::Path};

@@ -7,14 +7,11 @@
 
 #![expect(clippy::print_stdout, reason = "a report is what this program is for")]
 
-#[path = "../tests/support/mod.rs"]
-mod support;
-
 use std::{error::Error, io, path::Path};
 
 use island_protocol::job::Failure;
+use island_runtimes_onnx_fixtures::{Case, Fixture, comparison, tensors_differ};
 use serde_json::{Value, json};
-use support::{Case, Fixture, arrays::tensors_differ, comparison};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {

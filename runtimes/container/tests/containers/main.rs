@@ -14,6 +14,7 @@ mod warm_pool;
 use std::{future::Future, pin::Pin, process::ExitCode, sync::Arc};
 
 use island_runtimes_container::testing::Dockerd;
+use island_testing::harness;
 
 use crate::support::World;
 
@@ -26,7 +27,6 @@ macro_rules! tests {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
     let tests = tests![
         life::a_job_streams_and_ends,
         life::ends_are_distinguished,
@@ -53,23 +53,7 @@ fn main() -> ExitCode {
         sandbox::a_sandboxed_worker_runs_containers,
         sandbox::containers_end_with_a_worker_that_is_killed,
     ];
-    if arguments.iter().any(|argument| argument == "--list") {
-        if !arguments.iter().any(|argument| argument == "--ignored") {
-            for (name, _) in &tests {
-                println!("{name}: test");
-            }
-        }
-        return ExitCode::SUCCESS;
-    }
-    let wanted: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
-    let exact = arguments.iter().any(|argument| argument == "--exact");
-    let chosen = |name: &str| {
-        wanted.is_empty()
-            || wanted
-                .iter()
-                .any(|part| if exact { name == part.as_str() } else { name.contains(part.as_str()) })
-    };
-    let chosen: Vec<_> = tests.into_iter().filter(|(name, _)| chosen(name)).collect();
+    let Some(chosen) = harness::select(tests) else { return ExitCode::SUCCESS };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("an async runtime").block_on(run(chosen))
 }
@@ -93,10 +77,5 @@ async fn run(tests: Vec<(&'static str, Test)>) -> ExitCode {
     }
     drop(world);
     daemon.stop().await;
-    // The harness's own line, which scripts/test.sh adds up.
-    let (verdict, passed) = (if failed == 0 { "ok" } else { "FAILED" }, all - failed);
-    println!(
-        "test result: {verdict}. {passed} passed; {failed} failed; 0 ignored; 0 measured; 0 filtered out"
-    );
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    harness::end(all - failed, failed)
 }

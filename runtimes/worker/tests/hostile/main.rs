@@ -3,11 +3,6 @@
 //! that fails anyway would prove nothing.
 
 #![expect(unsafe_code, reason = "an attacker does not go through the standard library")]
-#![expect(clippy::print_stdout, reason = "what a test runner expects of a test program")]
-
-mod acts;
-mod engine;
-mod scene;
 
 use std::{fs, io, process::ExitCode, time::Duration};
 
@@ -24,13 +19,11 @@ use island_runtimes_worker::{
     launch::{GpuGrant, Launch},
     lockdown::Profile,
 };
-use serde_json::json;
-
-use crate::{
-    acts::{HOSTILE, unsandboxed},
-    engine::{Attempts, TakenOver},
-    scene::{Scene, block_on, holds, within},
+use island_runtimes_worker_hostile::{
+    Attempts, HOSTILE, Scene, TakenOver, block_on, holds, unsandboxed, within,
 };
+use island_testing::harness;
+use serde_json::json;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
@@ -58,23 +51,7 @@ fn main() -> ExitCode {
             it_ends_before_other_programs_when_memory_runs_out,
         ),
     ];
-    if arguments.iter().any(|argument| argument == "--list") {
-        if !arguments.iter().any(|argument| argument == "--ignored") {
-            for (name, _) in &tests {
-                println!("{name}: test");
-            }
-        }
-        return ExitCode::SUCCESS;
-    }
-    let named = |name: &str| arguments.iter().any(|argument| argument == name);
-    let all = !tests.iter().any(|(name, _)| named(name));
-    for (name, test) in tests {
-        if all || named(name) {
-            test();
-            println!("test {name} ... ok");
-        }
-    }
-    ExitCode::SUCCESS
+    harness::run(tests)
 }
 
 /// An engine whose sandbox a test chooses.

@@ -1,0 +1,32 @@
+//! Stories about whole networks, each with its own, and the rules of the tree that they live in.
+
+mod agent_restarts;
+mod catalogue_check;
+mod command_line;
+mod console;
+mod container_cargos;
+mod container_egress;
+mod container_ends;
+mod coordinator_restarts;
+mod coreml_cargos;
+mod dev;
+mod diffusers_cargos;
+mod documents;
+mod edges;
+mod fixtures;
+mod foreign_clients;
+mod forged_islands;
+mod gpus;
+mod guide;
+mod happy_path;
+mod nats_restarts;
+mod onnx_cargos;
+mod owner;
+mod public;
+mod schemathesis;
+mod scripts;
+mod traces;
+mod two_coordinators;
+mod wasm_cargos;
+mod watched;
+mod worker_dies;
