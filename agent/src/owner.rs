@@ -1,4 +1,4 @@
-//! The owner of this machine: the rules that they set, and what they are told.
+//! The owner of this machine: the rules that they set, and the information that they get.
 //!
 //! | module | what it holds |
 //! | --- | --- |

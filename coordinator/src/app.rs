@@ -16,9 +16,9 @@ use uuid::Uuid;
 use crate::clock_gap;
 use island_coordinator_api as api;
 use island_coordinator_api::{
-    Api, FabricAccess, Rules, Stops,
+    Api, FabricAccess, Parts, Rules, Stops,
     batches::Batches,
-    metrics::Sources,
+    metrics::{self as metrics_page, Sources},
     oidc::Provider,
     server::{self, Certificate, CertificateError, Port},
 };
@@ -32,10 +32,11 @@ use island_coordinator_domain::{
 };
 use island_coordinator_execution::{
     Context, Execution,
-    deferred_writes::DeferredWrites,
+    deferred_writes::{self, DeferredWrites},
     inbox::Inbox,
     maintenance::{Counting, Maintenance, Revocations},
     network::Network,
+    tasks::Tasks,
     webhooks::{self, Webhooks},
 };
 use island_coordinator_fabric::{
@@ -107,6 +108,7 @@ pub struct App {
     certificate: Option<Arc<Certificate>>,
     router: Router,
     execution: Arc<Execution>,
+    tasks: Tasks,
     link: Link,
     store: Store,
     /// Of the embedded database, until it is closed.
@@ -157,63 +159,58 @@ impl App {
         let stops = Stops { soft, http: hard.child_token(), replies: hard.child_token() };
         let (deferred, deferred_inbox) = mpsc::unbounded_channel();
         let (traces, exporter) = traces(&config.otlp);
-        let context = Context {
+        let parts = Parts {
             store: store.clone(),
             link: link.clone(),
             fleet,
             network: network.clone(),
             clock,
             instance,
-            deferred: deferred.clone(),
             metrics: Metrics::new(store.metrics(), link.metrics().clone()),
             traces,
-            timeouts: timeouts(&config.jobs),
-            heartbeat,
-            retries: config.jobs.retries,
-            takeover: Duration::from_millis(config.jobs.takeover_ms),
-            max_input_mb: config.jobs.max_input_mb,
         };
-        let execution = Execution::start(context, stop_jobs.clone()).await?;
+        let tasks = Tasks::default();
+        let context = context(&parts, config, deferred.clone());
+        let execution = Execution::start(context, tasks.clone(), stop_jobs.clone()).await?;
         // Open jobs are resumed meanwhile: the leases of those that have a runner already must not expire unread.
         inbox.spawn(&execution);
-        execution.spawn_task(link.clone().keep_stream(stop_jobs.clone()));
+        tasks.spawn(link.clone().keep_stream(stop_jobs.clone()));
         let nats_url = config.fabric_url();
         link.check_public(&nats_url);
-        if let Some(certificate) = &certificate {
-            execution.spawn_task(certificate.clone().watch(stop_jobs.clone()));
-        }
-        if let Some(tls) = &config.nats.tls {
-            let state = execution.context().metrics.state.clone();
-            execution.spawn_task(watch_nats_certificate(tls.certificate.clone(), state, stop_jobs.clone()));
-        }
-        execution.spawn_task(
+        watch_certificates(config, &parts, &tasks, certificate.as_ref(), &stop_jobs);
+        tasks.spawn(
             DeferredWrites {
                 store: store.clone(),
-                clock: execution.context().clock.clone(),
-                instance: execution.context().instance,
+                clock: parts.clock.clone(),
+                instance,
                 writes: deferred_inbox,
                 stop: stop_jobs.clone(),
                 hard: hard.clone(),
             }
             .run(),
         );
-        spawn_maintenance(config, &execution, &keys, &stop_jobs);
-        let state = &execution.context().metrics.state;
-        execution.spawn_task(network.clone().run(state.clone(), stop_jobs.clone()));
+        spawn_maintenance(config, &parts, &tasks, &keys, &stop_jobs);
+        let state = &parts.metrics.state;
+        tasks.spawn(network.clone().run(state.clone(), stop_jobs.clone()));
         let api = Api::new(
+            parts.clone(),
             execution.clone(),
-            network,
             provider,
             FabricAccess { keys, nats_url },
             rules(config),
             deferred,
             stops.clone(),
         );
-        serve_metrics(config, &execution, certificate.clone(), &stop_jobs).await?;
+        let sources = Sources {
+            parts: parts.clone(),
+            execution: execution.clone(),
+            certificate: certificate.clone(),
+            since: Instant::now(),
+        };
+        serve_metrics(config, sources, &tasks, &stop_jobs).await?;
         let api = Arc::new(api);
-        execution
-            .spawn_task(Batches { api: api.clone(), stop: stops.soft.clone(), end: stop_jobs.clone() }.run());
-        spawn_webhooks(config, &execution, sender, &stop_jobs);
+        tasks.spawn(Batches { api: api.clone(), stop: stops.soft.clone(), end: stop_jobs.clone() }.run());
+        spawn_webhooks(config, &parts, &tasks, sender, &stop_jobs);
         let router = api::router(api, api::Access::new(&config.http), console(config));
         // Not before: a connection that nobody answers yet waits, and one that is refused goes to another coordinator.
         let listener = port.listen().map_err(unavailable)?;
@@ -222,6 +219,7 @@ impl App {
             certificate,
             router,
             execution,
+            tasks,
             link,
             store,
             lock,
@@ -282,13 +280,13 @@ impl App {
             () = drained => Ok(()),
             () = clock_gap => Ok(()),
             () = extended => Ok(()),
-            () = self.execution.failed() => Err(io::Error::other("a task of job execution panicked")),
+            () = self.tasks.failed() => Err(io::Error::other("a task of job execution panicked")),
             () = self.execution.removed() => {
                 Err(io::Error::other("other coordinators removed this one and took its jobs over: its heartbeats had stopped"))
             }
         };
         self.stop_jobs.cancel();
-        self.execution.stopped().await;
+        self.tasks.stopped().await;
         if !hard.is_cancelled() {
             self.execution.unregister().await;
         }
@@ -296,6 +294,23 @@ impl App {
         self.store.close().await;
         drop(self.lock);
         ended
+    }
+}
+
+/// Starts the tasks that read when certificates change or expire.
+fn watch_certificates(
+    config: &Config,
+    parts: &Parts,
+    tasks: &Tasks,
+    certificate: Option<&Arc<Certificate>>,
+    stop: &CancellationToken,
+) {
+    if let Some(certificate) = certificate {
+        tasks.spawn(certificate.clone().watch(stop.clone()));
+    }
+    if let Some(tls) = &config.nats.tls {
+        let state = parts.metrics.state.clone();
+        tasks.spawn(watch_nats_certificate(tls.certificate.clone(), state, stop.clone()));
     }
 }
 
@@ -315,11 +330,11 @@ async fn watch_nats_certificate(file: PathBuf, state: metrics::State, stop: Canc
 
 fn spawn_webhooks(
     config: &Config,
-    execution: &Arc<Execution>,
+    context: &Parts,
+    tasks: &Tasks,
     sender: webhooks::Sender,
     stop: &CancellationToken,
 ) {
-    let context = execution.context();
     let webhooks = Webhooks {
         store: context.store.clone(),
         clock: context.clock.clone(),
@@ -328,21 +343,20 @@ fn spawn_webhooks(
         metrics: context.metrics.webhooks.clone(),
         stop: stop.clone(),
     };
-    execution.spawn_task(webhooks.run());
+    tasks.spawn(webhooks.run());
 }
 
 /// Serves the metrics at an address of their own, if there is one.
 async fn serve_metrics(
     config: &Config,
-    execution: &Arc<Execution>,
-    certificate: Option<Arc<Certificate>>,
+    sources: Sources,
+    tasks: &Tasks,
     stop: &CancellationToken,
 ) -> Result<(), BuildError> {
     let Some(address) = config.http.metrics else { return Ok(()) };
     let listener = listen_on(address).await?;
-    let metrics =
-        api::metrics::router(Sources { execution: execution.clone(), certificate, since: Instant::now() });
-    execution.spawn_task(server::serve(listener, None, metrics, MAX_SCRAPES, stop.clone()));
+    let metrics = metrics_page::router(sources);
+    tasks.spawn(server::serve(listener, None, metrics, MAX_SCRAPES, stop.clone()));
     Ok(())
 }
 
@@ -362,8 +376,13 @@ fn warn_of_plain_text(config: &Config) {
 }
 
 /// Starts the tasks that keep the database small, and the fabric's list of revoked users complete.
-fn spawn_maintenance(config: &Config, execution: &Execution, keys: &FabricKeys, stop: &CancellationToken) {
-    let context = execution.context();
+fn spawn_maintenance(
+    config: &Config,
+    context: &Parts,
+    tasks: &Tasks,
+    keys: &FabricKeys,
+    stop: &CancellationToken,
+) {
     let credentials_s = config.fabric.island_credentials_s.max(config.fabric.watch_credentials_s);
     let maintenance = Maintenance {
         store: context.store.clone(),
@@ -375,9 +394,9 @@ fn spawn_maintenance(config: &Config, execution: &Execution, keys: &FabricKeys, 
         fleet: context.fleet.clone(),
         stop: stop.clone(),
     };
-    execution.spawn_task(maintenance.run());
+    tasks.spawn(maintenance.run());
     let (store, fleet) = (context.store.clone(), context.fleet.clone());
-    execution.spawn_task(Counting { store, fleet, stop: stop.clone() }.run());
+    tasks.spawn(Counting { store, fleet, stop: stop.clone() }.run());
     let revocations = Revocations {
         store: context.store.clone(),
         link: context.link.clone(),
@@ -386,7 +405,7 @@ fn spawn_maintenance(config: &Config, execution: &Execution, keys: &FabricKeys, 
         clock: context.clock.clone(),
         stop: stop.clone(),
     };
-    execution.spawn_task(revocations.run());
+    tasks.spawn(revocations.run());
 }
 
 /// The state of the network, with the catalogue of the settings.
@@ -425,6 +444,27 @@ fn console(config: &Config) -> Option<island_console::Settings> {
         grafana: grafana.clone(),
         public_url: proxied.map(ToString::to_string),
     })
+}
+
+/// What the execution of jobs needs of the parts and the settings.
+fn context(parts: &Parts, config: &Config, deferred: deferred_writes::Sender) -> Context {
+    let Parts { store, link, fleet, network, clock, instance, metrics, traces } = parts.clone();
+    Context {
+        store,
+        link,
+        fleet,
+        network,
+        clock,
+        instance,
+        deferred,
+        metrics,
+        traces,
+        timeouts: timeouts(&config.jobs),
+        heartbeat: Duration::from_millis(config.jobs.heartbeat_ms),
+        retries: config.jobs.retries,
+        takeover: Duration::from_millis(config.jobs.takeover_ms),
+        max_input_mb: config.jobs.max_input_mb,
+    }
 }
 
 fn timeouts(jobs: &Jobs) -> LeaseTimeouts {

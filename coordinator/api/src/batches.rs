@@ -15,15 +15,19 @@ use axum::{Json, extract::State};
 use island_daemon::chain::Chain;
 use island_protocol::ids::{AccountId, BatchId};
 use island_protocol_api::{
-    batch::{Batch, BatchList, PREFIX},
+    batch::{Batch, BatchList},
     problem::Code,
 };
 use tokio::{sync::Semaphore, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::{Api, ApiError, auth::Caller, openai_form::OpenAiForm, query::Query, segment::Segment};
-pub(super) use create::create;
-use island_coordinator_domain::batch::is_cancellable;
+use crate::{
+    Api, ApiError,
+    http::{auth::Caller, query::Query, segment::Segment},
+    openai::openai_form::OpenAiForm,
+};
+pub(crate) use create::create;
+use island_coordinator_domain::batch::{is_cancellable, parse_id};
 use island_coordinator_storage::{
     batch::{self, ClaimLimits, StoredBatch},
     commit,
@@ -41,15 +45,6 @@ fn unknown() -> ApiError {
     ApiError::new(Code::BatchNotFound, "there is no such batch")
 }
 
-/// The id of a batch as clients see it.
-pub(super) fn id_of(id: BatchId) -> String {
-    format!("{PREFIX}{id}")
-}
-
-fn parse_id(text: &str) -> Option<BatchId> {
-    text.strip_prefix(PREFIX)?.parse().ok()
-}
-
 /// The batch of an account that a path names.
 async fn own(api: &Api, account: AccountId, Segment(id): &Segment) -> Result<StoredBatch, ApiError> {
     let id = parse_id(id).ok_or_else(unknown)?;
@@ -57,11 +52,11 @@ async fn own(api: &Api, account: AccountId, Segment(id): &Segment) -> Result<Sto
 }
 
 async fn read(api: &Api, account: AccountId, id: BatchId) -> Result<StoredBatch, ApiError> {
-    batch::get(api.execution.context().store.reader(), id, account).await?.ok_or_else(unknown)
+    batch::get(api.store.reader(), id, account).await?.ok_or_else(unknown)
 }
 
 /// A page of the account's batches, newest first.
-pub(super) async fn list(
+pub(crate) async fn list(
     State(api): State<Arc<Api>>,
     OpenAiForm(caller): OpenAiForm<Caller>,
     OpenAiForm(query): OpenAiForm<Query>,
@@ -73,7 +68,7 @@ async fn page(api: &Api, account: AccountId, query: &Query) -> Result<BatchList,
     let limit = query.limit(MAX_PAGE, PAGE)?;
     let after = query.get("after").map(|id| parse_id(id).ok_or_else(unknown)).transpose()?;
     // One more shows whether others follow.
-    let mut batches = batch::list(api.execution.context().store.reader(), account, after, limit + 1).await?;
+    let mut batches = batch::list(api.store.reader(), account, after, limit + 1).await?;
     let has_more = batches.len() as u64 > limit;
     batches.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     let data: Vec<Batch> = batches.into_iter().map(view).collect();
@@ -83,7 +78,7 @@ async fn page(api: &Api, account: AccountId, query: &Query) -> Result<BatchList,
 }
 
 /// A batch with its progress.
-pub(super) async fn get(
+pub(crate) async fn get(
     State(api): State<Arc<Api>>,
     OpenAiForm(caller): OpenAiForm<Caller>,
     id: Segment,
@@ -93,16 +88,15 @@ pub(super) async fn get(
 }
 
 /// Cancels a batch: no further request begins, and those that run are cancelled.
-pub(super) async fn cancel(
+pub(crate) async fn cancel(
     State(api): State<Arc<Api>>,
     OpenAiForm(caller): OpenAiForm<Caller>,
     id: Segment,
 ) -> Result<Json<Batch>, ApiError> {
     let cancelled = async {
         let StoredBatch { id, .. } = own(&api, caller.account, &id).await?;
-        let context = api.execution.context();
-        let mut tx = context.store.begin().await?;
-        let is_cancelled = batch::cancel(&mut tx, id, context.clock.now()).await?;
+        let mut tx = api.store.begin().await?;
+        let is_cancelled = batch::cancel(&mut tx, id, api.clock.now()).await?;
         commit(tx).await?;
         let batch = read(&api, caller.account, id).await?;
         // A cancellation that is repeated changes nothing.
@@ -155,9 +149,8 @@ impl Batches {
             if runners.len() >= most {
                 continue;
             }
-            let context = self.api.execution.context();
             let limits = claim_limits(runners.len(), most, self.api.rules.batches.concurrent_requests);
-            let claimed = batch::claim(&context.store, context.instance, &running, limits).await;
+            let claimed = batch::claim(&self.api.store, self.api.instance, &running, limits).await;
             let claimed = claimed.unwrap_or_else(|error| {
                 tracing::warn!(error = %Chain(&error), "batches not read; will retry");
                 Vec::new()

@@ -6,6 +6,7 @@ mod admin;
 mod batches;
 mod catalogue;
 mod chat;
+pub(crate) mod document;
 mod islands;
 mod jobs;
 mod publications;
@@ -23,7 +24,7 @@ use island_protocol::ids::Slug;
 use schemars::{JsonSchema as _, SchemaGenerator};
 use serde_json::{Value, json};
 
-use super::Api;
+use crate::Api;
 use crate::openapi::{Entry, operation::Operation};
 
 /// Routes and their descriptions.

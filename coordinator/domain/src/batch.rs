@@ -2,7 +2,21 @@
 
 pub mod line;
 
-use island_protocol_api::{batch::BatchStatus, problem::Code};
+use island_protocol::ids::BatchId;
+use island_protocol_api::{
+    batch::{BatchStatus, PREFIX},
+    problem::Code,
+};
+
+/// The id of a batch as clients see it.
+pub fn format_id(id: BatchId) -> String {
+    format!("{PREFIX}{id}")
+}
+
+/// The batch of such an id. Returns `None` if the text is no id of a batch.
+pub fn parse_id(text: &str) -> Option<BatchId> {
+    text.strip_prefix(PREFIX)?.parse().ok()
+}
 
 /// What a coordinator that runs a batch knows of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -260,7 +260,7 @@ pub fn duration_ms(started: Option<Timestamp>, completed: Option<Timestamp>) -> 
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
 
     use super::*;
     use crate::samples::job as open;

@@ -38,6 +38,7 @@ mod runner;
 #[cfg(test)]
 mod simulation;
 pub mod stored_events;
+pub mod tasks;
 pub mod webhooks;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -54,7 +55,7 @@ use tokio::{
     sync::{Notify, Semaphore, mpsc},
     time::Instant,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use accept::{Entry, Reservation};
@@ -64,7 +65,7 @@ use island_coordinator_domain::{
     catalogue::Catalogue,
     clock::Clock,
     fleet::Fleet,
-    job::LiveState,
+    job::{Job, LiveState},
     lease::LeaseTimeouts,
     metrics::Metrics,
     peers::{Peers, Share},
@@ -77,6 +78,7 @@ use log::Log;
 use machine::{Machine, Now, Terms};
 use network::Network;
 use relays::Relays;
+use tasks::Tasks;
 
 /// Interval between checks of the fence while it is closed.
 const FENCE_INTERVAL: Duration = Duration::from_millis(100);
@@ -144,23 +146,10 @@ pub struct Execution {
     budget: Arc<Budget>,
     /// Renewals that are received but not applied yet.
     renewals: Arc<Backlog>,
-    tasks: TaskTracker,
+    tasks: Tasks,
     hard: CancellationToken,
-    /// Triggered when one of the tasks panicked.
-    failed: CancellationToken,
     /// Triggered when other coordinators have removed this one and taken its jobs over.
     removed: CancellationToken,
-}
-
-/// Reports the panic of the task that holds it.
-struct PanicGuard(CancellationToken);
-
-impl Drop for PanicGuard {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.cancel();
-        }
-    }
 }
 
 /// Result of a cancellation.
@@ -178,15 +167,18 @@ pub enum Cancelled {
 
 impl Execution {
     /// Starts the tasks, which resume the open jobs that no coordinator executes, and stop when `hard` is triggered.
-    pub async fn start(context: Context, hard: CancellationToken) -> Result<Arc<Self>, StoreError> {
+    pub async fn start(
+        context: Context,
+        tasks: Tasks,
+        hard: CancellationToken,
+    ) -> Result<Arc<Self>, StoreError> {
         let (placer, requests) = mpsc::unbounded_channel();
         let (purges, published) = mpsc::unbounded_channel();
         let queue = Arc::<placer::Queue>::default();
         let context = Arc::new(context);
         let has_peers = context.store.heartbeats().is_some();
         let peers = Mutex::new(Peers::new(context.instance, context.takeover, has_peers, Instant::now()));
-        let tasks = TaskTracker::new();
-        let (failed, removed) = (CancellationToken::new(), CancellationToken::new());
+        let removed = CancellationToken::new();
         coordinator::register(&context.store, context.instance).await?;
         let execution = Arc::new(Self {
             context: context.clone(),
@@ -207,7 +199,6 @@ impl Execution {
             renewals: Arc::new(Backlog::new(context.metrics.fabric.subject(subjects::LEASE))),
             tasks,
             hard,
-            failed,
             removed,
         });
         execution.spawn_task(placer::run(context.fleet.clone(), queue, requests, execution.hard.clone()));
@@ -224,7 +215,7 @@ impl Execution {
         Ok(execution)
     }
 
-    pub fn context(&self) -> &Context {
+    pub(crate) fn context(&self) -> &Context {
         &self.context
     }
 
@@ -259,18 +250,14 @@ impl Execution {
         self.context.now()
     }
 
-    /// Runs a task that [`Self::stopped`] waits for and whose panic triggers [`Self::failed`].
-    pub fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let guard = PanicGuard(self.failed.clone());
-        self.tasks.spawn(async move {
-            let _guard = guard;
-            task.await;
-        });
+    /// Runs a task of the execution of jobs.
+    fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task);
     }
 
-    /// Waits until one of the tasks has panicked. The program must stop then.
-    pub async fn failed(&self) {
-        self.failed.cancelled().await;
+    /// A handle of a job that has ended, for readers of its events.
+    pub fn ended_handle(&self, job: Job) -> Arc<JobHandle> {
+        Arc::new(JobHandle::ended(&self.context, job))
     }
 
     /// Waits until other coordinators have removed this one. Its writes about jobs have no effect then.
@@ -352,12 +339,6 @@ impl Execution {
             Entry::Reserved => None,
         });
         handles.collect()
-    }
-
-    /// Waits until every task has ended; they do once `hard` is triggered.
-    pub async fn stopped(&self) {
-        self.tasks.close();
-        self.tasks.wait().await;
     }
 }
 

@@ -146,7 +146,7 @@ fn handed_back() -> Outcome {
 
 #[tokio::test]
 async fn a_reply_with_a_required_format_continues_where_the_engine_can() {
-    let (network, older, id, lost) = with_a_form().await;
+    let (network, older, id, lost) = Box::pin(with_a_form()).await;
     let mut newer = Island::start(&network).await;
     newer.features = vec![CONTINUES_FORMS.to_owned()];
     newer.register(&[]).await;
@@ -167,7 +167,7 @@ async fn a_reply_with_a_required_format_continues_where_the_engine_can() {
 
 #[tokio::test]
 async fn a_reply_with_a_required_format_that_no_engine_can_continue_is_refunded() {
-    let (network, older, id, lost) = with_a_form().await;
+    let (network, older, id, lost) = Box::pin(with_a_form()).await;
     let _other = Island::start(&network).await;
     let stream = network.stream(&id, 0).await;
     older.end(lost.key, lost.first_event + 1, handed_back()).await;

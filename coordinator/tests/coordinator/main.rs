@@ -2,4 +2,6 @@
 
 include!("stories.rs");
 
+mod commands;
 mod full_disk;
+mod pins;

@@ -128,7 +128,15 @@ fn modules(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
             } else if name.ends_with(".rs") && name != "tests.rs" {
                 let inside = path.strip_prefix(source).expect("inside").with_extension("");
                 let top = inside.iter().next().and_then(|part| part.to_str()).unwrap_or_default().to_owned();
-                let text = fs::read_to_string(&path).expect("readable");
+                let mut text = fs::read_to_string(&path).expect("readable");
+                if inside.iter().count() == 1 {
+                    // The module above is the root of the crate.
+                    text = text
+                        .split("#[cfg(test)]\nmod tests {")
+                        .next()
+                        .unwrap_or_default()
+                        .replace("super::", "crate::");
+                }
                 modules.entry(top).or_default().extend(references(&text));
             }
         }
@@ -139,14 +147,14 @@ fn modules(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn modules_refer_only_to_lower_floors() {
-    for crate_name in ["agent", "coordinator/domain", "console"] {
+    for crate_name in ["agent", "coordinator/domain", "coordinator/api", "console"] {
         let mut floors = BTreeMap::new();
         for row in table(&format!("| floor of `{crate_name}`")) {
             let floor: u32 = row[0].parse().expect("a number");
             floors.extend(names(&row[1]).map(|module| (module, floor)));
         }
         let modules = modules(&root().join(crate_name).join("src"));
-        assert!(modules.len() > 10, "{crate_name}: {modules:?}");
+        assert!(modules.len() > 5, "{crate_name}: {modules:?}");
         let listed: BTreeSet<&String> = floors.keys().collect();
         assert_eq!(listed, modules.keys().collect(), "the table of {crate_name} lists its modules");
         for (module, references) in &modules {

@@ -8,7 +8,7 @@
 //! | [`preferences`] | which Islands and models may serve a request |
 //! | [`key`], [`quota`], [`signup`] | API keys, quotas, invitations and sign-in |
 //! | [`usage`], [`ledger`], [`statement`], [`payout`] | what accounts used, earned and were paid |
-//! | [`market`], [`network`], [`advice`], [`alert`], [`recommendation`] | prices, the network, and what an owner is told about an Island |
+//! | [`market`], [`network`], [`advice`], [`alert`], [`recommendation`] | prices, the network, and advice and alerts for owners |
 //! | [`claim`] | what an Island signs of its requests |
 //! | [`publication`] | Cargos that accounts publish |
 //! | [`webhook`] | events that are sent to addresses of accounts |

@@ -18,11 +18,13 @@ use uuid::Uuid;
 use super::{read, view};
 use crate::{
     Api, ApiError,
-    admin::{made_before, parse_made},
-    auth::Caller,
-    body, files,
-    idempotency::{IdempotencyKey, Replayed},
-    openai_form::OpenAiForm,
+    http::{
+        auth::Caller,
+        body,
+        idempotency::{IdempotencyKey, Replayed},
+    },
+    native::admin::{made_before, parse_made},
+    openai::{files, openai_form::OpenAiForm},
 };
 use island_coordinator_domain::batch::window_ms;
 use island_coordinator_storage::{
@@ -62,11 +64,10 @@ async fn accept(
     key: Option<IdempotencyKey>,
     request: CreateBatch,
 ) -> Result<Answer, ApiError> {
-    let context = api.execution.context();
-    let now = context.clock.now();
+    let now = api.clock.now();
     check_metadata(request.metadata.as_ref())?;
     let new = new_batch(caller, request, now)?;
-    let mut tx = context.store.begin_locked([caller.account]).await?;
+    let mut tx = api.store.begin_locked([caller.account]).await?;
     let made = new.id.to_string();
     if let Some(made) = made_before(api, &mut tx, key.as_ref(), caller.account, &made, now).await? {
         // The batch may be in the same commit group; it can be read after that is on disk.
@@ -86,7 +87,7 @@ async fn accept(
     }
     for (id, kind) in [(new.output, "output"), (new.failures, "errors")] {
         let Some(id) = id else { continue };
-        let filename = format!("{}_{kind}.jsonl", super::id_of(new.id));
+        let filename = format!("{}_{kind}.jsonl", island_coordinator_domain::batch::format_id(new.id));
         let file = NewFile {
             id,
             account: caller.account,

@@ -10,7 +10,10 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Api, ApiError, auth::Caller, body, chat, embeddings, idempotency::IdempotencyKey, messages, responses,
+    Api, ApiError,
+    anthropic::messages,
+    http::{auth::Caller, body, idempotency::IdempotencyKey},
+    openai::{chat, embeddings, responses},
 };
 use island_coordinator_domain::batch::{
     Verdict,
@@ -125,7 +128,7 @@ impl Terms {
             fingerprint: "",
             life_ms: self.api.rules.idempotency_ms,
         };
-        let store = &self.api.execution.context().store;
+        let store = &self.api.store;
         let has_job = idempotency::exists(store.reader(), &claim).await.map_err(ApiError::from)?;
         // The account may have been suspended, or got quotas, while the request waited. What has begun goes on.
         let current = key::holder_of(store.reader(), holder.key).await.map_err(ApiError::from)?;

@@ -23,7 +23,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::request::{Made, Terms, failed, make, route};
-use crate::{Api, ApiError, MAX_BODY, files};
+use crate::{Api, ApiError, MAX_BODY, openai::files};
 use island_coordinator_domain::{
     batch::{
         Facts,
@@ -119,8 +119,7 @@ impl Runner {
     }
 
     async fn step(&self) -> IsOwned {
-        let context = self.api.execution.context();
-        let owned = batch::owned(context.store.reader(), self.id, context.instance).await?;
+        let owned = batch::owned(self.api.store.reader(), self.id, self.api.instance).await?;
         let Some(batch) = owned else { return Ok(false) };
         match batch.status {
             BatchStatus::Validating => self.validate(&batch).await,
@@ -137,12 +136,12 @@ impl Runner {
     }
 
     fn now(&self) -> Timestamp {
-        self.api.execution.context().clock.now()
+        self.api.clock.now()
     }
 
     /// Whether the window of the batch is over by each clock.
     fn has_expired(&self, batch: &StoredBatch) -> bool {
-        batch.expires_at <= self.api.execution.context().clock.earliest()
+        batch.expires_at <= self.api.clock.earliest()
     }
 
     async fn advance(
@@ -152,28 +151,26 @@ impl Runner {
         total: Option<u64>,
         errors: Option<&[BatchError]>,
     ) -> Result<(), StoreError> {
-        let context = self.api.execution.context();
         let now = self.now();
         let files_until = self.api.rules.files_ms.map(|ms| now.plus_ms(ms));
         let step = Step { to, total, errors, files_until };
         // A step that is not taken is noticed when the batch is read again.
-        if batch::advance(&context.store, batch, context.instance, &step, now).await? && to.is_final() {
-            context.metrics.batches.ended(to.as_str());
+        if batch::advance(&self.api.store, batch, self.api.instance, &step, now).await? && to.is_final() {
+            self.api.metrics.batches.ended(to.as_str());
         }
         Ok(())
     }
 
     /// Writes results. Returns `false` if another coordinator runs the batch.
     async fn record(&self, batch: &StoredBatch, results: &[LineResult]) -> IsOwned {
-        let context = self.api.execution.context();
         if results.is_empty() {
             return Ok(true);
         }
-        if !batch::record(&context.store, batch, context.instance, results).await? {
+        if !batch::record(&self.api.store, batch, self.api.instance, results).await? {
             return Ok(false);
         }
         for result in results {
-            context.metrics.batches.recorded(match result.kind {
+            self.api.metrics.batches.recorded(match result.kind {
                 ResultKind::Completed => Outcome::Completed,
                 ResultKind::Failed => Outcome::Failed,
                 ResultKind::NotRun => Outcome::NotRun,
@@ -216,9 +213,8 @@ impl Runner {
 
     /// What the batch depends on now; `None` if another coordinator runs it, or it has ended.
     async fn outside(&self) -> Result<Option<Outside>, StoreError> {
-        let context = self.api.execution.context();
-        let reader = context.store.reader();
-        let Some(batch) = batch::owned(reader, self.id, context.instance).await? else { return Ok(None) };
+        let reader = self.api.store.reader();
+        let Some(batch) = batch::owned(reader, self.id, self.api.instance).await? else { return Ok(None) };
         let now = self.now();
         let holder = key::holder_of(reader, batch.key).await?;
         let holder = holder.filter(|holder| holder.expires_at.is_none_or(|end| end > now));
@@ -353,7 +349,7 @@ impl Runner {
     async fn done(&self, batch: &StoredBatch) -> Result<HashSet<u64>, StoreError> {
         let mut done = HashSet::new();
         for id in [batch.output, batch.failures].into_iter().flatten() {
-            done.extend(file::numbers(self.api.execution.context().store.reader(), id).await?);
+            done.extend(file::numbers(self.api.store.reader(), id).await?);
         }
         Ok(done)
     }
@@ -361,7 +357,7 @@ impl Runner {
     /// Requests the cancellation of the batch's open jobs. Returns whether there are any.
     async fn cancel_jobs(&self) -> Result<bool, StoreError> {
         let execution = &self.api.execution;
-        let jobs = batch::open_jobs(execution.context().store.reader(), self.id, self.account).await?;
+        let jobs = batch::open_jobs(self.api.store.reader(), self.id, self.account).await?;
         for job in &jobs {
             // One that moves between coordinators, or has ended, is read again or not.
             execution.cancel(*job, &Canceller::Consumer).await?;
@@ -379,11 +375,10 @@ impl Runner {
         while self.cancel_jobs().await? {
             tokio::time::sleep(CANCEL_POLL).await;
         }
-        let context = self.api.execution.context();
         let prefix = line::key_prefix(self.id);
         // Jobs that ended under an earlier coordinator, whose results were not written.
         let begun =
-            batch::keys_of_begun(context.store.reader(), self.account, route(batch.endpoint), &prefix)
+            batch::keys_of_begun(self.api.store.reader(), self.account, route(batch.endpoint), &prefix)
                 .await?;
         let done = self.done(batch).await?;
         let holder = self.outside().await?.and_then(|outside| outside.holder);
@@ -472,7 +467,7 @@ struct Input {
 
 impl Input {
     fn new(api: &Api, id: FileId) -> Self {
-        let pieces = Box::pin(files::pieces(api.execution.context().store.reader().clone(), id));
+        let pieces = Box::pin(files::pieces(api.store.reader().clone(), id));
         Self { pieces, lines: Lines::default(), is_read: false }
     }
 

@@ -3,8 +3,8 @@
 use island_protocol::time::Timestamp;
 use island_protocol_api::batch::{Batch, BatchErrors, BatchStatus};
 
-use super::id_of;
-use crate::files;
+use crate::openai::files;
+use island_coordinator_domain::batch::format_id;
 use island_coordinator_storage::batch::StoredBatch;
 
 /// A batch as clients see it. Files of results are named once the batch has ended, as they are complete then.
@@ -13,7 +13,7 @@ pub(super) fn view(batch: StoredBatch) -> Batch {
     let ended_as = |status| batch.ended_at.filter(|_| batch.status == status).map(seconds);
     let is_final = batch.status.is_final();
     Batch {
-        id: id_of(batch.id),
+        id: format_id(batch.id),
         object: "batch".to_owned(),
         endpoint: batch.endpoint,
         input_file_id: files::id_of(batch.input),

@@ -14,8 +14,8 @@ use serde_json::json;
 
 use super::{Routes, format, slug, time, uuid};
 use crate::{
-    account, fabric, keys, ledger, login, openapi::operation::Operation, quotas, signup,
-    statement as statements, usage,
+    native::{account, fabric, keys, ledger, login, quotas, signup, statement as statements, usage},
+    openapi::operation::Operation,
 };
 
 fn on_key(id: &'static str, summary: &'static str, scope: Scope) -> Operation {

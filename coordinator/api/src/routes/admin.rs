@@ -17,11 +17,11 @@ use serde_json::{Value, json};
 
 use super::{Routes, account, format, islands, slug, uuid};
 use crate::{
-    admin::{
+    http::body::RequestBody,
+    native::admin::{
         accounts, audit_log, cancel, cargos, credits, hosts, invitations, keys, maintenance, notices,
         payouts, queue, quotas, refund,
     },
-    body::RequestBody,
     openapi::operation::Operation,
 };
 use island_coordinator_domain::placement::reason_names;

@@ -9,7 +9,7 @@ use island_protocol_api::{
 use serde_json::json;
 
 use super::Routes;
-use crate::{batches, files, openapi::operation::Operation};
+use crate::{batches, openai::files, openapi::operation::Operation};
 
 const UPLOAD: &str = "The file has one request in each line, for a batch: a JSON object with `custom_id`, `method`, `url` and `body`. It is deleted after \
      some time, which `expires_at` states. The network limits the size of a file, and the number and the size of an account's files.";

@@ -4,7 +4,10 @@ use island_protocol_api::{CargoList, Data, WorkloadView, key::Scope, market::Mar
 use serde_json::json;
 
 use super::{Routes, slug};
-use crate::{cargos, market, openapi::operation::Operation, workloads};
+use crate::{
+    native::{cargos, market, workloads},
+    openapi::operation::Operation,
+};
 
 pub(super) fn add(routes: Routes) -> Routes {
     let runtimes =

@@ -18,10 +18,12 @@ use serde_json::json;
 
 use super::Routes;
 use crate::{
-    audio::{self, AudioAnswer},
-    chat, embeddings, images, messages, models, moderations,
+    anthropic::messages,
+    openai::{
+        audio::{self, AudioAnswer},
+        chat, embeddings, images, models, moderations, rerank, responses, speech,
+    },
     openapi::operation::Operation,
-    rerank, responses, speech,
 };
 
 const ABOUT: &str = "`model` is a slug or alias of the catalogue, or the name of a well-known model of others, which means the nearest in size. A Cargo that no Island can serve \

@@ -14,7 +14,10 @@ use island_protocol_api::{
 use serde_json::json;
 
 use super::{Routes, uuid};
-use crate::{artifacts, hosts, island, network, openapi::operation::Operation};
+use crate::{
+    native::{artifacts, hosts, island, network},
+    openapi::operation::Operation,
+};
 use island_coordinator_domain::fleet::STATES;
 
 /// Adds the filters that lists of Islands have.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Routes, slug, time, uuid};
 use crate::{
-    jobs::{cancel, delete_data, get, list, stream, submit},
+    native::jobs::{cancel, delete_data, get, list, stream, submit},
     openapi::operation::Operation,
 };
 

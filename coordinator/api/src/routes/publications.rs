@@ -10,7 +10,10 @@ use island_protocol_api::{
 use serde_json::json;
 
 use super::{Routes, uuid};
-use crate::{admin::publications as review, openapi::operation::Operation, publications};
+use crate::{
+    native::{admin::publications as review, publications},
+    openapi::operation::Operation,
+};
 
 /// A manifest that has all required keys.
 const EXAMPLE: &str = "slug = \"my-model\"\nname = \"My model\"\ndescription = \"Answers.\"\ncategory = \"llm\"\n\

@@ -4,7 +4,8 @@ use island_protocol_api::Health;
 use serde_json::Value;
 
 use super::Routes;
-use crate::{document, health, openapi::operation::Operation};
+use super::document;
+use crate::{native::health, openapi::operation::Operation};
 
 pub(super) fn add(routes: Routes) -> Routes {
     routes

@@ -9,7 +9,7 @@ use island_protocol_api::{
 use serde_json::json;
 
 use super::{Routes, uuid};
-use crate::{openapi::operation::Operation, webhooks};
+use crate::{native::webhooks, openapi::operation::Operation};
 
 const CREATE: &str = "Events of the account's jobs, responses and batches are posted to the address as JSON, with `id`, `type`, `created_at` and `data.id`. The \
      headers `webhook-id`, `webhook-timestamp` and `webhook-signature` are those of Standard Webhooks. An event is delivered when the address answers \

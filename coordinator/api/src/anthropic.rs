@@ -1,0 +1,3 @@
+//! Operations in the form of Anthropic's API.
+
+pub(crate) mod messages;
