@@ -1,6 +1,13 @@
 //! The scripts of the tree, as a person meets them who is not root, or whose new files nobody else may read.
 
-use std::{env, fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Output},
+};
 
 /// Refuses to install without the lock of the package manager, as apt does for everyone but root, also if it only downloads.
 const APT_GET: &str = r#"#!/bin/sh
@@ -26,6 +33,13 @@ fn stand_in(folder: &Path, name: &str, text: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it can be run");
 }
 
+/// Returns a search path that begins with `folder`.
+fn path_with(folder: &Path) -> OsString {
+    let inherited = env::var_os("PATH").unwrap_or_default();
+    let searched = [folder.to_owned()].into_iter().chain(env::split_paths(&inherited));
+    env::join_paths(searched).expect("a search path")
+}
+
 #[test]
 fn packages_are_unpacked_without_the_lock_of_the_package_manager() {
     if !Path::new("/etc/os-release").is_file() {
@@ -37,11 +51,9 @@ fn packages_are_unpacked_without_the_lock_of_the_package_manager() {
     fs::create_dir(&programs).expect("a folder");
     stand_in(&programs, "apt-get", APT_GET);
     stand_in(&programs, "dpkg-deb", DPKG_DEB);
-    let inherited = env::var_os("PATH").unwrap_or_default();
-    let searched = [programs].into_iter().chain(env::split_paths(&inherited));
     let mut script = Command::new("bash");
     script.current_dir(island_testing::workspace()).arg("scripts/packages.sh").arg(&unpacked);
-    script.args(["-", "closure", "hello"]).env("PATH", env::join_paths(searched).expect("a search path"));
+    script.args(["-", "closure", "hello"]).env("PATH", path_with(&programs));
     let ran = script.output().expect("it runs");
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     assert!(unpacked.join("hello.deb").is_file(), "nothing was unpacked");
@@ -62,4 +74,59 @@ fn a_package_that_stands_in_for_another_is_made_whatever_the_umask() {
     let ran = shell.output().expect("it runs");
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     assert!(folder.path().join("absent.deb").is_file(), "there is no package");
+}
+
+/// Has Cargo start the programs of `$PROGRAMS` through the runner of `scripts/test.py`; there are no doc tests.
+const CARGO: &str = r#"#!/bin/sh
+case " $* " in *" --doc "*) exit 0 ;; esac
+for program in "$PROGRAMS"/*; do
+    CARGO_PKG_NAME=package python3 "$SCRIPT" record "$program" || exit
+done
+"#;
+
+/// Runs `scripts/test.sh` with programs of tests that print these texts and end with these statuses.
+fn run_tests(programs: &[(&str, &str, i32)], strict: &str) -> Output {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (tools, tests) = (folder.path().join("tools"), folder.path().join("tests"));
+    for folder in [&tools, &tests] {
+        fs::create_dir(folder).expect("a folder");
+    }
+    stand_in(&tools, "cargo", CARGO);
+    for (name, text, status) in programs {
+        stand_in(&tests, name, &format!("#!/bin/sh\ncat <<'END'\n{text}\nEND\nexit {status}\n"));
+    }
+    let script = island_testing::workspace().join("scripts");
+    let mut run = Command::new("bash");
+    run.arg(script.join("test.sh")).env("PATH", path_with(&tools)).env("PROGRAMS", &tests);
+    run.env("SCRIPT", script.join("test.py")).env("CARGO_TARGET_DIR", folder.path().join("target"));
+    run.env(island_testing::STRICT, strict).output().expect("it runs")
+}
+
+#[test]
+fn results_of_all_test_programs_are_added_up() {
+    let passing = "test one ... ok\ntest result: ok. 2 passed; 0 failed; 0 ignored; 0 measured";
+    let failing =
+        "the reason\ntest two ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured";
+    let skipping = "test three ... SKIPPED a part: no reason\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured";
+    let programs = [("passes", passing, 0), ("fails", failing, 101), ("skips", skipping, 0), ("ends", "", 9)];
+    let ran = run_tests(&programs, "0");
+    let text = String::from_utf8_lossy(&ran.stdout);
+    assert_eq!(ran.status.code(), Some(1), "{text}");
+    for expected in [
+        "the reason",
+        "package/fails: exit status 101\n    test two ... FAILED",
+        "package/ends: exit status 9",
+        "left out:\nSKIPPED a part: no reason",
+        "4 passed, 1 failed, 2 skipped",
+    ] {
+        assert!(text.contains(expected), "{expected:?} is missing in:\n{text}");
+    }
+    assert!(!text.contains("test one"), "a program that passed is printed:\n{text}");
+}
+
+#[test]
+fn skipped_tests_fail_a_strict_run_only() {
+    let skipping = "SKIPPED a part: no reason\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured";
+    assert!(run_tests(&[("skips", skipping, 0)], "0").status.success());
+    assert!(!run_tests(&[("skips", skipping, 0)], "1").status.success());
 }
