@@ -13,7 +13,7 @@ pub fn format_id(id: BatchId) -> String {
     format!("{PREFIX}{id}")
 }
 
-/// The batch of such an id. Returns `None` if the text is no id of a batch.
+/// The batch of such an id. Returns `None` if the text is not such an id.
 pub fn parse_id(text: &str) -> Option<BatchId> {
     text.strip_prefix(PREFIX)?.parse().ok()
 }

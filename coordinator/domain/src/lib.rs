@@ -24,7 +24,7 @@
 #![warn(clippy::significant_drop_in_scrutinee)]
 #![expect(
     missing_docs,
-    reason = "items are public for the coordinator's other crates; names and types say the rest"
+    reason = "items are public for the coordinator's other crates; documented where names and types do not suffice"
 )]
 
 pub mod batch;

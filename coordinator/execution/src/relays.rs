@@ -34,7 +34,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 const MAX_PATIENCE: Duration = Duration::from_secs(80);
 
-/// How long the coordinators that read a job may take to say so.
+/// Maximum time in which the coordinators that read a job report this.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Body of `job.<id>.readers` and of the reply: there is a reader.
@@ -110,7 +110,7 @@ async fn run(execution: Arc<Execution>, job: JobId, relay: Arc<Relay>) {
     relay.log.close();
 }
 
-/// Tells the coordinator that executes a job, whenever it asks, that the job is read here.
+/// Reports to the coordinator that executes a job, at each of its requests, that the job is read here.
 async fn answer(link: &Link, job: JobId) {
     loop {
         match link.subscribe(&readers_subject(job)).await {

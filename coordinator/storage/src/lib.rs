@@ -14,7 +14,7 @@
 #![expect(clippy::implicit_hasher, reason = "maps of the coordinator have the default hasher")]
 #![expect(
     missing_docs,
-    reason = "items are public for the coordinator's other crates; names and types say the rest"
+    reason = "items are public for the coordinator's other crates; documented where names and types do not suffice"
 )]
 
 pub mod account;

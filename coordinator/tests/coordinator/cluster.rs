@@ -505,7 +505,7 @@ async fn a_chat_goes_on_after_its_job_was_taken_over() {
         let job = LeasedJob { key: run.key, phase: "run".into(), work: last, last_event: last };
         drop(island.renew_all(vec![job]).await);
         tokens.push(token("x"));
-        // As an Island that is told from where events are missing.
+        // As an Island that learns from where events are missing.
         island.send(run.key, run.first_event, tokens.clone()).await;
         tokio::time::sleep(Duration::from_millis(500)).await;
     }

@@ -9,6 +9,8 @@ use std::{
     process::{Command, Output},
 };
 
+use tempfile::TempDir;
+
 /// Refuses to install without the lock of the package manager, as apt does for everyone but root, also if it only downloads.
 const APT_GET: &str = r#"#!/bin/sh
 for word in "$@"; do
@@ -74,6 +76,89 @@ fn a_package_that_stands_in_for_another_is_made_whatever_the_umask() {
     let ran = shell.output().expect("it runs");
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     assert!(folder.path().join("absent.deb").is_file(), "there is no package");
+}
+
+/// A repository with `scripts/unchanged.sh` and the folder `input`, whose checks write a line into `ran`.
+struct Repository(TempDir);
+
+impl Repository {
+    /// Returns `None`, and reports that, without git.
+    fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let Ok(made) = Command::new("git").args(["init", "--quiet"]).current_dir(&folder).output() else {
+            island_testing::skip("checks of what has not changed", "git is not installed");
+            return None;
+        };
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        for name in ["scripts", "input"] {
+            fs::create_dir(folder.path().join(name)).expect("a folder");
+        }
+        let script = "scripts/unchanged.sh";
+        fs::copy(island_testing::workspace().join(script), folder.path().join(script)).expect("copied");
+        fs::write(folder.path().join(".gitignore"), "ignored\ntarget\n").expect("written");
+        let repository = Self(folder);
+        repository.write("file", "first");
+        Some(repository)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.0.path().join("input").join(name), text).expect("written");
+    }
+
+    /// Runs a check that ends with `status`, and returns whether its command ran.
+    fn check(&self, status: &str, variables: &[(&str, &str)]) -> bool {
+        let ran = self.0.path().join("ran");
+        let _ = fs::remove_file(&ran);
+        let mut script = Command::new("bash");
+        script.arg(self.0.path().join("scripts/unchanged.sh"));
+        script.args(["a-check", "input", "env:STATUS", "--", "sh", "-c", "echo >ran; exit $FINAL"]);
+        script.env("CARGO_TARGET_DIR", self.0.path().join("target")).env("FINAL", status);
+        script
+            .env(island_testing::STRICT, "1")
+            .env_remove("ISLAND_CHECK_ALL")
+            .envs(variables.iter().copied());
+        let output = script.output().expect("it runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), status.parse().ok(), "{stderr}");
+        ran.exists()
+    }
+}
+
+#[test]
+fn a_check_with_unchanged_inputs_is_left_out() {
+    let Some(repository) = Repository::new() else { return };
+    assert!(repository.check("0", &[]), "the first time");
+    assert!(!repository.check("0", &[]), "nothing changed");
+    repository.write("ignored", "of no account");
+    assert!(!repository.check("0", &[]), "git ignores the change");
+    assert!(repository.check("0", &[("ISLAND_CHECK_ALL", "1")]), "everything was requested");
+}
+
+#[test]
+fn a_check_with_a_changed_input_runs_again() {
+    let Some(repository) = Repository::new() else { return };
+    assert!(repository.check("0", &[]), "the first time");
+    repository.write("file", "second");
+    assert!(repository.check("0", &[]), "a file has other content");
+    repository.write("another", "new");
+    assert!(repository.check("0", &[]), "a file was added");
+    assert!(repository.check("0", &[("STATUS", "other")]), "a variable has another value");
+    let file = repository.0.path().join("input/file");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("it can be run");
+    assert!(repository.check("0", &[]), "a file became a program");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("it cannot be run");
+    fs::remove_file(repository.0.path().join("input/another")).expect("removed");
+    repository.write("file", "first");
+    assert!(!repository.check("0", &[]), "all is as it was at first");
+}
+
+#[test]
+fn a_check_that_did_not_pass_in_full_runs_again() {
+    let Some(repository) = Repository::new() else { return };
+    assert!(repository.check("3", &[]), "the first time");
+    assert!(repository.check("0", &[(island_testing::STRICT, "0")]), "it failed before");
+    assert!(repository.check("0", &[]), "a part may have been left out");
+    assert!(!repository.check("0", &[]), "it passed");
 }
 
 /// Has Cargo start the programs of `$PROGRAMS` through the runner of `scripts/test.py`; there are no doc tests.
