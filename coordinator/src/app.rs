@@ -170,7 +170,7 @@ impl App {
             traces,
         };
         let tasks = Tasks::default();
-        let context = context(&parts, config, deferred.clone());
+        let context = execution_context(&parts, config, deferred.clone());
         let execution = Execution::start(context, tasks.clone(), stop_jobs.clone()).await?;
         // Open jobs are resumed meanwhile: the leases of those that have a runner already must not expire unread.
         inbox.spawn(&execution);
@@ -280,7 +280,7 @@ impl App {
             () = drained => Ok(()),
             () = clock_gap => Ok(()),
             () = extended => Ok(()),
-            () = self.tasks.failed() => Err(io::Error::other("a task of job execution panicked")),
+            () = self.tasks.failed() => Err(io::Error::other("a task of the coordinator panicked")),
             () = self.execution.removed() => {
                 Err(io::Error::other("other coordinators removed this one and took its jobs over: its heartbeats had stopped"))
             }
@@ -330,17 +330,17 @@ async fn watch_nats_certificate(file: PathBuf, state: metrics::State, stop: Canc
 
 fn spawn_webhooks(
     config: &Config,
-    context: &Parts,
+    parts: &Parts,
     tasks: &Tasks,
     sender: webhooks::Sender,
     stop: &CancellationToken,
 ) {
     let webhooks = Webhooks {
-        store: context.store.clone(),
-        clock: context.clock.clone(),
+        store: parts.store.clone(),
+        clock: parts.clock.clone(),
         settings: config.webhooks.clone(),
         sender,
-        metrics: context.metrics.webhooks.clone(),
+        metrics: parts.metrics.webhooks.clone(),
         stop: stop.clone(),
     };
     tasks.spawn(webhooks.run());
@@ -378,31 +378,31 @@ fn warn_of_plain_text(config: &Config) {
 /// Starts the tasks that keep the database small, and the fabric's list of revoked users complete.
 fn spawn_maintenance(
     config: &Config,
-    context: &Parts,
+    parts: &Parts,
     tasks: &Tasks,
     keys: &FabricKeys,
     stop: &CancellationToken,
 ) {
     let credentials_s = config.fabric.island_credentials_s.max(config.fabric.watch_credentials_s);
     let maintenance = Maintenance {
-        store: context.store.clone(),
-        clock: context.clock.clone(),
+        store: parts.store.clone(),
+        clock: parts.clock.clone(),
         retention: config.retention.clone(),
         credentials_ms: i64::from(credentials_s) * 1000,
         unindexed: config.database.url.clone(),
-        metrics: context.metrics.clone(),
-        fleet: context.fleet.clone(),
+        metrics: parts.metrics.clone(),
+        fleet: parts.fleet.clone(),
         stop: stop.clone(),
     };
     tasks.spawn(maintenance.run());
-    let (store, fleet) = (context.store.clone(), context.fleet.clone());
+    let (store, fleet) = (parts.store.clone(), parts.fleet.clone());
     tasks.spawn(Counting { store, fleet, stop: stop.clone() }.run());
     let revocations = Revocations {
-        store: context.store.clone(),
-        link: context.link.clone(),
+        store: parts.store.clone(),
+        link: parts.link.clone(),
         keys: keys.clone(),
         url: config.fabric.url.clone(),
-        clock: context.clock.clone(),
+        clock: parts.clock.clone(),
         stop: stop.clone(),
     };
     tasks.spawn(revocations.run());
@@ -446,8 +446,8 @@ fn console(config: &Config) -> Option<island_console::Settings> {
     })
 }
 
-/// What the execution of jobs needs of the parts and the settings.
-fn context(parts: &Parts, config: &Config, deferred: deferred_writes::Sender) -> Context {
+/// Dependencies of job execution, from the parts and the settings.
+fn execution_context(parts: &Parts, config: &Config, deferred: deferred_writes::Sender) -> Context {
     let Parts { store, link, fleet, network, clock, instance, metrics, traces } = parts.clone();
     Context {
         store,

@@ -26,7 +26,7 @@ use crate::{
     pool::{Pool, PoolConfig},
 };
 
-/// What was found, with the owner's rules for containers as far as they are possible here.
+/// Hardware and engines of this machine, with the owner's rules for containers as far as they are possible here.
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) meter: Arc<Meter>,

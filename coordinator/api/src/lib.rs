@@ -55,7 +55,7 @@ use routes::{
 };
 use server::Peer;
 
-/// Who may use the API from where.
+/// Proxies that are trusted with the addresses of clients, and origins that may use the API from browsers.
 #[derive(Debug, Clone)]
 pub struct Access {
     addresses: http::client::Addresses,
@@ -105,7 +105,7 @@ pub fn router(api: Arc<Api>, access: Access, console: Option<island_console::Set
     if access.cors_origins.is_empty() { router } else { router.layer(cors::layer(&access.cors_origins)) }
 }
 
-/// What of a request to the console its requests to the API have, too: the connection that it came on.
+/// Copies the connection of a request to the console into its requests to the API.
 fn carried(from: &Extensions, to: &mut Extensions) {
     if let Some(peer) = from.get::<Peer>() {
         to.insert(*peer);

@@ -47,7 +47,7 @@ impl Feed {
     }
 
     /// A reader of a job that this coordinator has accepted, from the first event on.
-    pub fn of(execution: Arc<Execution>, handle: &JobHandle) -> Self {
+    pub fn of_accepted(execution: Arc<Execution>, handle: &JobHandle) -> Self {
         let source = Source::Log(handle.log.read(0));
         Self { execution, job: handle.id, after: 0, source, ended: false }
     }

@@ -17,7 +17,7 @@
 //! | [`messages`] | Anthropic's API |
 //! | [`rerank`] | Cohere's and Jina's API |
 //!
-//! What travels on the fabric as well, such as ids, job events and an Island's hardware, is in `island-protocol`. An agent reads a few of
+//! Types that travel on the fabric as well, such as ids, job events and an Island's hardware, are in `island-protocol`. An agent reads a few of
 //! these bodies; engines and workers read none, and are not rebuilt for them.
 //!
 //! With the feature `openapi`, the types implement `schemars::JsonSchema`.

@@ -108,7 +108,7 @@ pub struct Stops {
     pub replies: CancellationToken,
 }
 
-/// What Islands and watchers are given access to the fabric with.
+/// Keys that sign access to the fabric for Islands and watchers, and the address that they get.
 #[derive(Debug)]
 pub struct FabricAccess {
     pub keys: FabricKeys,

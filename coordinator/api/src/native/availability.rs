@@ -25,7 +25,7 @@ use island_coordinator_storage::idempotency;
 /// Seconds after which another try may find an Island that was offline or could not reach a hub.
 const RETRY_AFTER_S: u64 = 10;
 
-/// The Islands that may serve a request. What they are to a Cargo is found out once.
+/// The Islands that may serve a request. Each Cargo is compared with them once.
 #[derive(Debug)]
 pub(crate) struct Allowed {
     islands: Arc<Snapshot>,
@@ -34,12 +34,12 @@ pub(crate) struct Allowed {
     selected: Option<(Selection, Outlooks)>,
 }
 
-/// What is known of the Islands for each Cargo.
+/// Outlooks on the allowed Islands, by Cargo.
 type Outlooks = Mutex<HashMap<Slug, Arc<Outlook>>>;
 
 impl Allowed {
-    /// Those that the preferences of an account's request leave.
-    pub(crate) fn of(api: &Api, account: AccountId, preferences: &Preferences) -> Self {
+    /// Islands of this moment that the preferences of an account's request allow.
+    pub(crate) fn by_preferences(api: &Api, account: AccountId, preferences: &Preferences) -> Self {
         let selected = (!preferences.is_default()).then(|| {
             let preferences = preferences.clone();
             (Selection { account: Some(account), preferences, ..Selection::default() }, Outlooks::default())

@@ -54,7 +54,7 @@ async fn create(
 
 async fn answer(api: &Arc<Api>, caller: Caller, sound: Sound) -> Result<Response, ApiError> {
     let preferences = sound.preferences.clone();
-    let cargo = choose(api, &sound.model, &Allowed::of(api, caller.account, &preferences))?;
+    let cargo = choose(api, &sound.model, &Allowed::by_preferences(api, caller.account, &preferences))?;
     let (input, form) = sound.input_for(&cargo)?;
     let Answered { output, .. } = one_job::run(api, caller, &cargo, input, None, preferences).await?;
     Transcript::of(&output)?.answer(form)

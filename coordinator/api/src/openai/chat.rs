@@ -133,7 +133,7 @@ pub(crate) async fn start(
     let mut slot = None;
     let mut refusal = None;
     let mut begun = Begun::default();
-    let mut allowed = Allowed::of(api, caller.account, &chat.preferences);
+    let mut allowed = Allowed::by_preferences(api, caller.account, &chat.preferences);
     let cargos = choose::candidates(api, &allowed, chat)?;
     for cargo in cargos {
         let started = async {
@@ -155,7 +155,7 @@ pub(crate) async fn start(
             Err(error) if begun.may_go_on(&error) => {
                 refusal.get_or_insert(error);
                 // Time may have passed.
-                allowed = Allowed::of(api, caller.account, &chat.preferences);
+                allowed = Allowed::by_preferences(api, caller.account, &chat.preferences);
             }
             Err(error) => return Err(error),
         }

@@ -81,7 +81,7 @@ async fn answer(
     request: Generation,
     key: Option<IdempotencyKey>,
 ) -> Result<Response, ApiError> {
-    let allowed = Allowed::of(api, caller.account, &request.preferences);
+    let allowed = Allowed::by_preferences(api, caller.account, &request.preferences);
     let cargo = choose(api, &request, &allowed)?;
     let input = request.input_for(&cargo)?;
     let candidates = allowed.check(api, &caller, &cargo, key.as_ref()).await?;

@@ -61,7 +61,7 @@ async fn answer(api: &Arc<Api>, caller: Caller, request: ModerationRequest) -> R
         return Err(ApiError::field(Code::ValidationError, "input", message));
     }
     let preferences = request.preferences.unwrap_or_default();
-    let allowed = Allowed::of(api, caller.account, &preferences);
+    let allowed = Allowed::by_preferences(api, caller.account, &preferences);
     let judge = Judge { api, caller, cargo: choose(api, request.model.as_deref(), &allowed)?, preferences };
     let categories = judge.cargo.moderation();
     let pieces: Vec<(usize, String)> = texts

@@ -67,7 +67,7 @@ pub(crate) async fn run(
     key: Option<IdempotencyKey>,
     preferences: Preferences,
 ) -> Result<Answered, ApiError> {
-    let allowed = Allowed::of(api, caller.account, &preferences);
+    let allowed = Allowed::by_preferences(api, caller.account, &preferences);
     let candidates = allowed.check(api, &caller, cargo, key.as_ref()).await?;
     let is_keyed = key.is_some();
     let request = Request { preferences, candidates, ..Request::waiting(input, key) };

@@ -40,7 +40,7 @@ async fn answer(api: &Arc<Api>, caller: Caller, request: RerankRequest) -> Resul
     let RerankRequest { model, query, documents, top_n, return_documents, preferences } = request;
     let preferences = preferences.unwrap_or_default();
     let documents: Vec<String> = documents.into_iter().map(RerankDocument::into_text).collect();
-    let cargo = choose(api, &model, &Allowed::of(api, caller.account, &preferences))?;
+    let cargo = choose(api, &model, &Allowed::by_preferences(api, caller.account, &preferences))?;
     let input = input(query, &documents);
     let Answered { job, output, usage } = one_job::run(api, caller, &cargo, input, None, preferences).await?;
     let scores = output.get("scores").and_then(|scores| Vec::<f64>::deserialize(scores).ok());

@@ -58,7 +58,8 @@ pub(crate) async fn create(
 }
 
 async fn answer(api: &Arc<Api>, caller: Caller, speech: Speech) -> Result<Response, ApiError> {
-    let cargo = choose(api, &speech.model, &Allowed::of(api, caller.account, &speech.preferences))?;
+    let cargo =
+        choose(api, &speech.model, &Allowed::by_preferences(api, caller.account, &speech.preferences))?;
     let input = speech.input_for(&cargo)?;
     let pieces = pieces::of(&speech.text);
     let is_long = pieces.len() > 1;

@@ -219,7 +219,7 @@ pub struct Snapshot {
     pub walks: AtomicU64,
 }
 
-/// What the Islands of a snapshot are to one Cargo.
+/// Suitability of a snapshot's Islands for one Cargo.
 #[derive(Debug, Default)]
 pub struct Outlook {
     /// How near the files are on the Island that has them nearest, of those that could run the Cargo apart from free slots.
@@ -245,7 +245,7 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// Those that an outlook on these Islands leaves.
+    /// Candidates that an outlook on these Islands leaves.
     pub fn new(islands: Arc<Snapshot>, outlook: Arc<Outlook>) -> Self {
         Self { islands, outlook }
     }
@@ -314,7 +314,7 @@ impl Snapshot {
         (page, total as u64)
     }
 
-    /// What the Islands are to a Cargo, for a job of any request; computed once for each Cargo.
+    /// Suitability of the Islands for a Cargo, for a job of any request; computed once for each Cargo.
     pub fn outlook(&self, cargo: &CargoSpec) -> Arc<Outlook> {
         let known = self.outlooks.lock().get(&cargo.slug).cloned();
         known.unwrap_or_else(|| {
@@ -326,7 +326,7 @@ impl Snapshot {
         })
     }
 
-    /// What the Islands are to a Cargo, for a job with this selection.
+    /// Suitability of the Islands for a Cargo, for a job with this selection.
     pub fn outlook_for(&self, cargo: &CargoSpec, selection: &Selection) -> Outlook {
         #[cfg(test)]
         self.walks.fetch_add(1, Ordering::Relaxed);

@@ -45,7 +45,7 @@ impl JobInput {
         serde_json::from_str(self.as_str()).unwrap_or_default()
     }
 
-    /// One field, the only one that is parsed.
+    /// Parses one field. Returns `None` if it is absent.
     pub fn get(&self, field: &str) -> Option<Value> {
         let fields: HashMap<String, &RawValue> = serde_json::from_str(self.as_str()).ok()?;
         serde_json::from_str(fields.get(field)?.get()).ok()

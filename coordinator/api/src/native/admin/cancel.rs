@@ -25,5 +25,5 @@ pub(crate) async fn cancel(
     let reason = reason(body)?;
     let id: JobId = id.parse().map_err(|_| ApiError::new(Code::JobNotFound, "there is no such job"))?;
     let canceller = Canceller::Operator { account: operator.account, reason };
-    jobs::cancel::answer(id, api.execution.cancel(id, &canceller).await?)
+    jobs::cancel::answer_cancellation(id, api.execution.cancel(id, &canceller).await?)
 }

@@ -21,11 +21,14 @@ pub(crate) async fn cancel(
     Segment(id): Segment,
 ) -> Result<Json<Data<CancelledJob>>, ApiError> {
     let job = own(&api, &caller, &id).await?;
-    answer(job.id, api.execution.cancel(job.id, &Canceller::Consumer).await?)
+    answer_cancellation(job.id, api.execution.cancel(job.id, &Canceller::Consumer).await?)
 }
 
 /// The answer to a cancellation.
-pub(crate) fn answer(id: JobId, cancelled: Cancelled) -> Result<Json<Data<CancelledJob>>, ApiError> {
+pub(crate) fn answer_cancellation(
+    id: JobId,
+    cancelled: Cancelled,
+) -> Result<Json<Data<CancelledJob>>, ApiError> {
     match cancelled {
         Cancelled::Yes => Ok(Json(Data { data: CancelledJob { id, status: JobStatus::Cancelled } })),
         Cancelled::AlreadyFinal(status) => {

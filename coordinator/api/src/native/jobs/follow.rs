@@ -64,7 +64,7 @@ pub(crate) struct Followed {
 impl Followed {
     /// A job that was accepted here.
     pub(crate) fn new(guard: CancelOnDrop, stops: &Stops) -> Self {
-        let feed = Feed::of(guard.execution.clone(), &guard.handle);
+        let feed = Feed::of_accepted(guard.execution.clone(), &guard.handle);
         Self { guard, feed, stop: stops.replies.clone(), is_stopping: false }
     }
 

@@ -13,7 +13,7 @@ const COUNTS: &str = "count_tokens";
 /// The number of tokens of the conversation for the first of its models that an Island can serve.
 pub(crate) async fn count(api: &Arc<Api>, caller: Caller, chat: &Chat) -> Result<u64, ApiError> {
     let mut refusal = None;
-    let allowed = Allowed::of(api, caller.account, &chat.preferences);
+    let allowed = Allowed::by_preferences(api, caller.account, &chat.preferences);
     let cargos = choose::candidates(api, &allowed, chat)?;
     for cargo in cargos {
         let counted = async {
